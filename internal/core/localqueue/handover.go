@@ -54,7 +54,7 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *renewal.Grant) bool {
 			n.token, n.since = n.next, now
 			n.next++
 			n.tokens--
-			w.signal(Outcome{Grant: g, Token: n.token, Since: now})
+			n.signal(w, Outcome{Grant: g, Token: n.token, Since: now})
 			return true
 		}
 		if n.othersWait || asked {

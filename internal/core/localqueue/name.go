@@ -60,7 +60,7 @@ func (sh *shard) get(text string) *name {
 func (n *name) wakeNext() {
 	if w := n.head; w != nil {
 		n.busy = true
-		w.signal(Outcome{}) // Collect adds the turn
+		n.signal(w, Outcome{}) // Collect adds the turn
 		return
 	}
 	if old := n.shard.spare; old != nil {
@@ -134,7 +134,7 @@ func (n *name) answer(c *Config, call *Call) *Answer {
 func (n *name) answerWaiters(c *Config) {
 	n.each(func(w *Waiter) {
 		if a := n.answer(c, &w.call); a != nil {
-			w.signal(Outcome{Answer: a})
+			n.signal(w, Outcome{Answer: a})
 		}
 	})
 }
@@ -146,6 +146,13 @@ func (n *name) each(fn func(*Waiter)) {
 		fn(w)
 		w = next
 	}
+}
+
+// signal removes a waiter from the queue and tells it what it got.
+func (n *name) signal(w *Waiter, out Outcome) {
+	n.remove(w)
+	w.outcome = out
+	w.ready <- struct{}{} // never blocks: a waiter is signalled once
 }
 
 func (n *name) push(w *Waiter) {

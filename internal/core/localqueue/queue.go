@@ -58,18 +58,6 @@ type Call struct {
 	Own     bool // it needs its own grant, so there is no hand-over
 }
 
-// sameShape reports whether two requests ask for the same mode, weight and limit, so that the
-// store must grant or refuse both.
-func sameShape(a, b *store.Request) bool {
-	return a.Mode == b.Mode && a.Weight == b.Weight && a.Limit == b.Limit
-}
-
-// interchangeable reports whether one request can continue under the identity of another. The
-// store may grant the other one at any moment, with its TTL and Meta, so both must be equal.
-func interchangeable(a, b *store.Request) bool {
-	return a.Queue && b.Queue && sameShape(a, b) && a.TTL == b.TTL && a.Meta == b.Meta
-}
-
 // A Waiter is a call in the queue. It is in the list of its name until it is signalled.
 type Waiter struct {
 	prev, next *Waiter
@@ -83,13 +71,6 @@ type Waiter struct {
 // Ready returns the channel on which the waiter is signalled. Exactly one call of Collect or
 // Cancel must follow: Collect after the signal, Cancel at any time.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
-
-// signal removes a waiter from the queue and tells it what it got.
-func (w *Waiter) signal(out Outcome) {
-	w.name.remove(w)
-	w.outcome = out
-	w.ready <- struct{}{} // never blocks: a waiter is signalled once
-}
 
 // An Outcome is what a call gets from the queue: a grant that was handed over to it, an answer that
 // ends it, or the turn to ask the store.

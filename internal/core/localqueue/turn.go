@@ -76,9 +76,15 @@ func (t Turn) Refused(req *store.Request, a Answer) {
 	n.each(func(w *Waiter) {
 		if w.call.Try && sameShape(&w.call.Request, req) {
 			answer := a // does not move a to the heap if no call waits
-			w.signal(Outcome{Answer: &answer})
+			n.signal(w, Outcome{Answer: &answer})
 		}
 	})
+}
+
+// sameShape reports whether two requests ask for the same mode, weight and limit, so that the
+// store must grant or refuse both.
+func sameShape(a, b *store.Request) bool {
+	return a.Mode == b.Mode && a.Weight == b.Weight && a.Limit == b.Limit
 }
 
 // Obstacle returns why a call must wait, or nil if that is not known.
@@ -107,6 +113,12 @@ func (t Turn) OfferTicket(req *store.Request) bool {
 	ticket := *req
 	n.ticket = &ticket
 	return true
+}
+
+// interchangeable reports whether one request can continue under the identity of another. The
+// store may grant the other one at any moment, with its TTL and Meta, so both must be equal.
+func interchangeable(a, b *store.Request) bool {
+	return a.Queue && b.Queue && sameShape(a, b) && a.TTL == b.TTL && a.Meta == b.Meta
 }
 
 // TakeTicket returns the ticket that another call left, or nil if there is none. If usable is
