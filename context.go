@@ -1,8 +1,6 @@
 package holdfast
 
-import (
-	"context"
-)
+import "context"
 
 // A leaseContext is a context that ends with a lease and carries it.
 type leaseContext struct {
@@ -28,7 +26,8 @@ func (c *leaseContext) Value(key any) any {
 }
 
 // causeKey is the key with which package context asks a context for its nearest ancestor that can
-// be cancelled. That ancestor knows the cause and the contexts to cancel with it.
+// be cancelled. That ancestor knows the cause and the contexts to cancel with it. If package context
+// stopped to ask, these contexts would still end, but with the cause of the parent.
 var causeKey = func() any {
 	var asked keyRecorder
 	context.Cause(&asked)
