@@ -11,7 +11,6 @@ import (
 // acquire takes the lock for a call that was checked. It waits in the local queue. Then it either
 // gets a grant that is handed over, or asks the store.
 func (c *Client) acquire(ctx context.Context, cl *call) (h *hold, handed bool, err error) {
-	now := cl.begin
 	for {
 		out, w := c.queue.Join(&cl.Call)
 		if w != nil {
@@ -20,12 +19,15 @@ func (c *Client) acquire(ctx context.Context, cl *call) (h *hold, handed bool, e
 				return nil, false, c.cancelWait(ctx, cl, w, cause)
 			}
 			out = c.queue.Collect(w)
-			now = c.now()
 		}
 		switch {
 		case out.Answer != nil:
 			return nil, false, fail(cl.op, cl.name, c.answerError(cl, out.Answer))
 		case out.Grant == nil:
+			now := cl.begin
+			if cl.reported { // it has waited
+				now = c.now()
+			}
 			h, err = c.acquireFromStore(ctx, cl, out.Turn, now)
 			return h, false, err
 		}

@@ -132,8 +132,8 @@ func (a *attempt) granted(ctx context.Context, answer *store.Answer) (*hold, err
 		c.warnShortTTL(a.Request.TTL, answer.TTL)
 	}
 	h := c.newGrant(&a.call, a.sent, answer)
-	if now := c.now(); now >= h.g.Deadline() {
-		return nil, a.failed(ctx, fmt.Errorf("the reply took %s, and the lease lasts only %s from the call", short(now-a.sent), short(h.g.Deadline()-a.sent)))
+	if !c.caps.Instant && c.now() >= h.g.Deadline() {
+		return nil, a.failed(ctx, fmt.Errorf("the reply took %s, and the lease lasts only %s from the call", short(c.now()-a.sent), short(h.g.Deadline()-a.sent)))
 	}
 	a.turn.Granted(h.g, answer, a.sent)
 	a.turn = localqueue.Turn{}
