@@ -51,8 +51,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 
 // Break ends the grant with that ID, as shown by a listing, by force. It ends no other grant. The
 // holder learns of it at its next renewal and may still be working. The next holder's token is
-// higher, so a resource that checks tokens is safe. Break returns ErrNotHeld if that grant no longer
-// holds the name.
+// higher, so a resource that checks tokens is safe. Break also ends what Once or MinHold leave to keep a
+// name closed. It returns ErrNotHeld if that grant no longer holds the name.
 func (c *Client) Break(ctx context.Context, name string, id ID) error {
 	const op = "break"
 	if err := c.checkName(op, name); err != nil {
@@ -63,6 +63,33 @@ func (c *Client) Break(ctx context.Context, name string, id ID) error {
 	}
 	return c.manage(ctx, op, name, func(ctx context.Context) error {
 		return c.store.Break(ctx, c.set.prefix+name, id)
+	})
+}
+
+// Forget removes the record that Once left under a name, so that the next Once runs its function
+// again. It returns ErrNotHeld if there is no such record, and ErrHeld if the function is running.
+//
+// Forget opens the name for work that may be in progress elsewhere: a call of Once that was told
+// ErrDone may not have acted on it yet. A program that removes what Once made, such as an account,
+// calls Forget afterwards, under the lock that guards the account.
+func (c *Client) Forget(ctx context.Context, name string) error {
+	const op = "forget"
+	if err := c.checkName(op, name); err != nil {
+		return err
+	}
+	page, err := c.list(ctx, op, name, store.Query{Name: c.set.prefix + name})
+	if err != nil {
+		return err
+	}
+	if len(page.Locks) == 0 || len(page.Locks[0].Holders) == 0 {
+		return fail(op, name, fmt.Errorf("%w: no record that it was done", ErrNotHeld))
+	}
+	holders := page.Locks[0].Holders
+	if holders[0].State != store.Done {
+		return fail(op, name, &HeldError{Name: name, Holders: holders})
+	}
+	return c.manage(ctx, op, name, func(ctx context.Context) error {
+		return c.store.Break(ctx, c.set.prefix+name, holders[0].ID)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,37 @@ func TestBreakOpensAKeptName(t *testing.T) {
 			t.Fatal(err)
 		}
 		free(t, a, "n")
+	})
+}
+
+func TestForgetLetsOnceRunAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		once := func(c *holdfast.Client, fn func()) error {
+			return c.Once(t.Context(), "n", time.Hour, func(context.Context) error { fn(); return nil })
+		}
+		want(t, b.Forget(t.Context(), "n"), holdfast.ErrNotHeld)
+		runs := 0
+		for range 2 {
+			if err := once(a, func() {
+				runs++
+				err := b.Forget(t.Context(), "n")
+				want(t, err, holdfast.ErrHeld)
+				if !strings.Contains(err.Error(), `forget "n": held by alice`) {
+					t.Errorf("the error of Forget: %v", err)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			want(t, once(b, func() { runs++ }), holdfast.ErrDone)
+			if err := b.Forget(t.Context(), "n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want(t, b.Forget(t.Context(), "n"), holdfast.ErrNotHeld)
+		if runs != 2 {
+			t.Errorf("ran %d times, want 2", runs)
+		}
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 // Leases that fn took with Reentrant and did not unlock end when fn returns. The result of fn is
 // not kept: let fn write it where a caller that gets ErrDone can read it.
 //
+// Forget ends the record early, for example when the account that fn made is removed.
+//
 // Without a crash, fn succeeds once. If its process dies, or loses the lock, between the
 // side effect of fn and the record that it is done, fn runs again: it runs at least once. To
 // make the effect happen exactly once, let the resource recognize a repetition: by a unique

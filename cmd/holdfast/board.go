@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,11 +14,12 @@ import (
 // A board is the content that watch shows on a terminal. It also handles the keys that change the
 // content. It uses neither the terminal nor the store.
 type board struct {
+	store   string
+	filter  filter
 	all     []holdfast.Info
-	err     error // of the last listing
+	at      time.Time // of the last listing without an error
+	err     error     // of the last listing
 	listed  bool
-	filter  string
-	order   int // index in orders
 	chosen  row // the selected row; it stays selected when other rows appear or disappear
 	place   int // of the selected row
 	top     int // first row, or first line of the details, on the screen
@@ -42,55 +42,11 @@ type prompt struct {
 	done     func(text string)
 }
 
-// An order is how the list is sorted.
-type order struct {
-	text    string
-	compare func(a, b *holdfast.Info) int
-}
-
-var orders = []order{
-	{"name", func(a, b *holdfast.Info) int { return 0 }},
-	{"longest held", func(a, b *holdfast.Info) int {
-		return -cmp.Compare(most(a, func(h holdfast.Holder) time.Duration { return h.Age }), most(b, func(h holdfast.Holder) time.Duration { return h.Age }))
-	}},
-	{"most waiting", func(a, b *holdfast.Info) int { return -cmp.Compare(len(a.Waiters), len(b.Waiters)) }},
-	{"least left", func(a, b *holdfast.Info) int {
-		return -cmp.Compare(most(a, func(h holdfast.Holder) time.Duration { return -h.Left }), most(b, func(h holdfast.Holder) time.Duration { return -h.Left }))
-	}},
-}
-
-// most returns the highest value of the holders of a lock.
-func most(info *holdfast.Info, of func(holdfast.Holder) time.Duration) time.Duration {
-	highest := time.Duration(-maxDuration)
-	for _, h := range info.Holders {
-		highest = max(highest, of(h))
-	}
-	return highest
-}
-
 // set shows a new listing.
 func (b *board) set(all []holdfast.Info, err error) {
 	if b.listed, b.err = true, err; err == nil {
-		b.all = all
+		b.all, b.at = all, time.Now()
 	}
-}
-
-// shown returns the locks that pass the filter, in order.
-func (b *board) shown() []holdfast.Info {
-	found := slices.DeleteFunc(slices.Clone(b.all), func(info holdfast.Info) bool { return !matches(&info, b.filter) })
-	slices.SortStableFunc(found, func(x, y holdfast.Info) int {
-		return cmp.Or(orders[b.order].compare(&x, &y), strings.Compare(x.Name, y.Name))
-	})
-	return found
-}
-
-// matches reports whether the name, a holder or a waiter of a lock contains a text.
-func matches(info *holdfast.Info, text string) bool {
-	return strings.Contains(info.Name, text) ||
-		slices.ContainsFunc(info.Holders, func(h holdfast.Holder) bool {
-			return strings.Contains(h.Owner, text) || strings.Contains(h.Meta, text)
-		}) ||
-		slices.ContainsFunc(info.Waiters, func(w holdfast.Waiter) bool { return strings.Contains(w.Owner, text) })
 }
 
 // rows returns the rows of lockTable.
@@ -124,7 +80,7 @@ func (b *board) move(by int) {
 		b.top = max(0, b.top+by)
 		return
 	}
-	list := rows(b.shown())
+	list := rows(b.filter.apply(b.all))
 	b.locate(list)
 	b.place = max(0, min(b.place+by, len(list)-1))
 	if len(list) > 0 {
@@ -166,21 +122,21 @@ func (b *board) key(k string, page int, breakLock func(row) string) (quit bool) 
 	case "end", "G":
 		b.move(len(b.all) * 1000)
 	case "enter":
-		b.locate(rows(b.shown()))
+		b.locate(rows(b.filter.apply(b.all)))
 		b.details, b.top = !b.details && b.chosen.name != "", 0
 	case "escape":
 		if !b.details {
-			b.filter = ""
+			b.filter.text = ""
 		}
 		b.details, b.top = false, 0
 	case "s":
-		b.order = (b.order + 1) % len(orders)
+		b.filter.order = (b.filter.order + 1) % len(orders)
 	case "/":
 		b.details = false
 		b.prompt = &prompt{
-			question: "show only what contains: ", text: b.filter,
-			changed: func(text string) { b.filter = text },
-			done:    func(text string) { b.filter = text },
+			question: "show only what contains: ", text: b.filter.text,
+			changed: func(text string) { b.filter.text = text },
+			done:    func(text string) { b.filter.text = text },
 		}
 	case "b":
 		b.askBreak(breakLock)
@@ -191,7 +147,7 @@ func (b *board) key(k string, page int, breakLock func(row) string) (quit bool) 
 // askBreak asks the user to type the name of the selected lock, because breaking a lock is
 // dangerous.
 func (b *board) askBreak(breakLock func(row) string) {
-	b.locate(rows(b.shown()))
+	b.locate(rows(b.filter.apply(b.all)))
 	chosen := b.chosen
 	if chosen.id.IsZero() {
 		b.message = "no holder is selected"
@@ -249,19 +205,24 @@ const boardHelp = "↑↓ select  ⏎ details  / filter  s sort  b break  q quit
 // lines returns the screen.
 func (b *board) lines(width, height int, colour bool) []string {
 	head := time.Now().Format(time.TimeOnly)
-	shown := b.shown()
+	shown := b.filter.apply(b.all)
 	switch {
 	case b.err != nil:
 		_, text := explain(b.err, "")
 		head += "  " + clean(text)
+		if !b.at.IsZero() {
+			head += fmt.Sprintf(" (the list is %s old)", short(time.Since(b.at)))
+		}
 	case !b.listed:
 		head += "  reading the store"
 	default:
-		head += count(len(b.all))
-		if b.filter != "" {
-			head += fmt.Sprintf(", %d with %q", len(shown), b.filter)
+		head += "  " + count(b.all)
+		if b.filter.text != "" {
+			head += fmt.Sprintf("; %d with %q", len(shown), b.filter.text)
+		} else if len(shown) < len(b.all) {
+			head += fmt.Sprintf("; %d shown", len(shown))
 		}
-		head += "  by " + orders[b.order].text
+		head += "  by " + orders[b.filter.order].text + "  " + b.store
 	}
 	second := boardHelp
 	switch {

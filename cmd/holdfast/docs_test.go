@@ -157,7 +157,7 @@ func TestCompletionOffersCommandsFlagsValuesAndLocks(t *testing.T) {
 	s.ok("acquire", "--store", other, "elsewhere")
 	for line, want := range map[string]string{
 		"r":                                  "run renew release",
-		"help ":                              "run once ls show watch break acquire renew release ui doctor bench schema migrate version completion man",
+		"help ":                              "run once ls show watch break forget acquire renew release ui doctor bench schema migrate version completion man",
 		"run --on":                           "--on-lost",
 		"run --on-lost ":                     "term kill warn",
 		"run --signal ":                      "TERM INT HUP QUIT USR1 USR2 ABRT KILL",

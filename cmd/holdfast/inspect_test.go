@@ -153,3 +153,32 @@ func TestWatchInAPipePrintsRepeatedly(t *testing.T) {
 	s.write("go", "")
 	holder.wantCode(0)
 }
+
+func TestLsShowsOnlyLocksInTheGivenStates(t *testing.T) {
+	s := newSite(t)
+	s.ok("acquire", "held:old")
+	s.ok("acquire", "held:new", "--meta", "nightly")
+	s.ok("once", "--keep", "1h", "done", "--", "true")
+	waiter := s.start("run", "held:new", "--", "true")
+	s.waiting("held:new", 1)
+	for _, test := range []struct{ flags, names string }{
+		{"", "done held:new held:old"},
+		{"--held", "held:new held:old"},
+		{"--done", "done"},
+		{"--waiting", "held:new"},
+		{"--done --waiting", "done held:new"},
+		{"--contains nightly", "held:new"},
+		{"--contains ne", "done held:new"},
+		{"--held --contains ne", "held:new"},
+		{"--sort waiting", "held:new done held:old"},
+		{"--sort age --held", "held:old held:new"},
+		{"--held --contains nobody", ""},
+	} {
+		args := append([]string{"ls", "--names"}, strings.Fields(test.flags)...)
+		if names := strings.Fields(s.ok(args...)); strings.Join(names, " ") != test.names {
+			t.Errorf("ls %s: %q, want %q", test.flags, names, test.names)
+		}
+	}
+	s.run("ls", "--sort", "size").wantErr("--sort size", "name, age, waiting, left")
+	waiter.signal(syscall.SIGKILL)
+}

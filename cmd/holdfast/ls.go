@@ -17,6 +17,7 @@ import (
 func newLsCommand() *cobra.Command {
 	var (
 		st    storeFlag
+		show  filter
 		json  bool
 		names bool
 	)
@@ -24,7 +25,8 @@ func newLsCommand() *cobra.Command {
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List locks with their holders and waiters",
 		Long: `Lists the locks that have holders or waiters, one line per holder, if their names
-start with PREFIX. The list is sorted by name. LEFT is the time after which the
+start with PREFIX. --held, --done and --waiting show only locks in these states,
+and together all that are in one of them. LEFT is the time after which the
 lock is free if its holder does not renew it. On a narrow terminal texts are
 cut, but never two names to the same text; --json prints everything.`,
 		Args:              prefixArgument,
@@ -33,11 +35,15 @@ cut, but never two names to the same text; --json prints everything.`,
 			if json && names {
 				return usagef("--json and --names exclude each other; use one of them")
 			}
+			if err := show.check(); err != nil {
+				return err
+			}
 			return st.withClient("", func(ctx context.Context, c *holdfast.Client) error {
 				all, err := collect(ctx, c, prefixOf(args))
 				if err != nil {
 					return err
 				}
+				all = show.apply(all)
 				if !json && !names {
 					return outputTable(all)
 				}
@@ -56,6 +62,7 @@ cut, but never two names to the same text; --json prints everything.`,
 		},
 	}
 	st.addTo(cmd)
+	show.addTo(cmd)
 	cmd.Flags().BoolVar(&json, "json", false, "print a line of JSON for each lock")
 	cmd.Flags().BoolVar(&names, "names", false, "print only the names")
 	return cmd
@@ -65,7 +72,7 @@ cut, but never two names to the same text; --json prints everything.`,
 func outputTable(all []holdfast.Info) error {
 	if len(all) == 0 {
 		if tty.IsTerminal(os.Stdout) {
-			complain("no lock has a holder or a waiter")
+			complain("no lock to show")
 		}
 		return nil
 	}

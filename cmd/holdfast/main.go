@@ -44,6 +44,7 @@ func newRootCommand() *cobra.Command {
 		newShowCommand(),
 		newWatchCommand(),
 		newBreakCommand(),
+		newForgetCommand(),
 		newAcquireCommand(),
 		newRenewCommand(),
 		newReleaseCommand(),

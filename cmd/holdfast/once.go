@@ -28,7 +28,7 @@ resources that CMD writes to detect a repetition, or reject a HOLDFAST_TOKEN
 that is lower than one that they have seen.
 
 To see when and where CMD succeeded, use holdfast show NAME. To forget it, use
-holdfast break.
+holdfast forget NAME.
 
 ` + jobEnvironmentHelp + exitCodesHelp,
 		Example: `    # In the crontab of every host, several times in the morning

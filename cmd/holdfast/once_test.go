@@ -121,3 +121,28 @@ func TestOnceFailsIfASuccessCannotBeRecorded(t *testing.T) {
 	p.wantCode(69)
 	p.wantErrParts("could not be recorded")
 }
+
+func TestForgetLetsOnceRunACommandAgain(t *testing.T) {
+	s := newSite(t)
+	once := []string{"once", "--keep", "1h", "a", "-c", `echo run >>"$DIR/runs"`}
+	s.ok(once...)
+	s.ok(once...)
+	p := s.run("forget", "a")
+	p.wantCode(0)
+	p.wantErr(`"a" is open again`)
+	s.ok(once...)
+	if runs := s.read("runs"); runs != "run\nrun\n" {
+		t.Errorf("runs: %q, want two", runs)
+	}
+	holder := s.hold("held")
+	p = s.run("forget", "unknown")
+	p.wantCode(0)
+	p.wantErr("nothing to forget", `"unknown"`)
+	p = s.run("forget", "held")
+	p.wantErr("held by")
+	if p.code() == 0 {
+		t.Error("forget succeeds for a lock that is held")
+	}
+	s.held("held")
+	holder.signal(syscall.SIGKILL)
+}

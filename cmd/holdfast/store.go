@@ -99,6 +99,15 @@ func (s *storeFlag) open(ctx context.Context) (*ttlStore, error) {
 	return &ttlStore{Store: st}, nil
 }
 
+// text returns the URL of an open store without its password and parameters.
+func (s *storeFlag) text() string {
+	u, err := store.ParseURL(s.url)
+	if err != nil {
+		return ""
+	}
+	return clean(u.String())
+}
+
 // A ttlStore records the TTL of the last grant or renewal. A process holds one lock at a time.
 type ttlStore struct {
 	store.Store

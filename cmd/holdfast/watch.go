@@ -21,6 +21,7 @@ const minInterval = 100 * time.Millisecond
 // A watcher is one call of watch.
 type watcher struct {
 	store    storeFlag
+	filter   filter
 	prefix   string
 	interval time.Duration
 	json     bool
@@ -50,6 +51,9 @@ Keys:
 		ValidArgsFunction: w.store.completeName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			w.prefix = prefixOf(args)
+			if err := w.filter.check(); err != nil {
+				return err
+			}
 			if w.interval < minInterval {
 				return usagef("--interval %v: want at least %v", w.interval, minInterval)
 			}
@@ -57,6 +61,7 @@ Keys:
 		},
 	}
 	w.store.addTo(cmd)
+	w.filter.addTo(cmd)
 	cmd.Flags().Var((*durationValue)(&w.interval), "interval", "time between two refreshes")
 	cmd.Flags().BoolVar(&w.json, "json", false, "print each list as a line of JSON")
 	return cmd
@@ -77,7 +82,7 @@ func (w *watcher) watch(ctx context.Context, c *holdfast.Client) error {
 		if err != nil {
 			return err
 		}
-		if err := w.print(all); err != nil {
+		if err := w.print(w.filter.apply(all)); err != nil {
 			return err
 		}
 		for wait := true; wait; {
@@ -128,21 +133,31 @@ func (w *watcher) print(all []holdfast.Info) error {
 			Locks []lockJSON `json:"locks"`
 		}{time.Now(), locks})
 	}
-	lines := []string{time.Now().Format(time.DateTime) + count(len(all))}
+	lines := []string{fmt.Sprintf("%s  %s  %s", time.Now().Format(time.DateTime), w.store.text(), count(all))}
 	if len(all) > 0 {
 		lines = append(lines, lockTable(all).lines(0, false)...)
 	}
 	return output(strings.Join(lines, "\n") + "\n\n")
 }
 
-func count(n int) string {
-	switch n {
-	case 0:
-		return "  no lock has a holder or a waiter"
-	case 1:
-		return "  1 lock"
+// count describes how many locks there are in each state.
+func count(all []holdfast.Info) string {
+	if len(all) == 0 {
+		return "no lock has a holder or a waiter"
 	}
-	return fmt.Sprintf("  %d locks", n)
+	var parts []string
+	for _, state := range []holdfast.State{holdfast.StateHeld, holdfast.StateDone, holdfast.StateCooling} {
+		n := 0
+		for i := range all {
+			if has(&all[i], state) {
+				n++
+			}
+		}
+		if n > 0 || state == holdfast.StateHeld {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // live shows the list on the whole terminal, and restores the terminal at the end.
@@ -173,7 +188,7 @@ func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 			}
 		}
 	}()
-	b := new(board)
+	b := &board{store: w.store.text(), filter: w.filter}
 	breakLock := func(r row) string {
 		outcome := broken(b.find(r.name), r.id)
 		limit, cancel := context.WithTimeout(ctx, breakTimeout)

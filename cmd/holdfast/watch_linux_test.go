@@ -47,7 +47,7 @@ func (s *site) watch() *screen {
 	s.start("run", "b", "--", "true")
 	s.waiting("b", 1)
 	x := s.terminal(command, "watch", "--interval", "0.1")
-	x.now("3 locks", "by name", "q quits", "NAME", "> a", "b ", "c ")
+	x.now("3 held", "by name", "q quits", "NAME", "> a", "b ", "c ")
 	return x
 }
 
@@ -71,7 +71,7 @@ func TestWatchSelectsFiltersAndSorts(t *testing.T) {
 	x.types(down + down)
 	x.now("> c")
 	s.ok("acquire", "a2")
-	x.now("4 locks", "a2", "> c") // the selection stays where it was
+	x.now("4 held", "a2", "> c") // the selection stays where it was
 	x.types("k")
 	x.now("> b")
 	x.types("/meta-c")
@@ -86,7 +86,7 @@ func TestWatchSelectsFiltersAndSorts(t *testing.T) {
 	x.types(enter)
 	x.now(`0 with "qqq"`)
 	x.types(escape)
-	x.now("4 locks  by name", "a ", "a2", "b ", "c ")
+	x.now("4 held  by name", "a ", "a2", "b ", "c ")
 	x.quits()
 }
 
@@ -126,7 +126,7 @@ func TestWatchBreaksOnlyWhatIsConfirmed(t *testing.T) {
 	x.types("b" + enter)
 	x.now(`broke "b"; its former holder may still be running`)
 	until(t, "the waiter had its turn", func() bool { return len(s.look("b").Holders) == 0 })
-	x.now("2 locks", "a ", "c ")
+	x.now("2 held", "a ", "c ")
 	x.quits()
 }
 
@@ -159,7 +159,7 @@ func TestWatchScrollsALongList(t *testing.T) {
 		}
 	}
 	x := s.terminal(command, "watch", "--interval", "0.1")
-	x.now("40 locks", "> nA")
+	x.now("40 held", "> nA")
 	x.types("G")
 	x.now("> nh")
 	if rows := strings.Count(x.newest(), "\n"); rows > 24 {

@@ -30,10 +30,17 @@ var wrappers = map[string]string{
 esac
 exec HOLDFAST "$@"`,
 
-	// The built command replaces go run. A page must not run any other program with go.
-	"go": `[ "$1 $2" = "run ./cmd/holdfast" ] || { echo "go $*: use norun" >&2; exit 1; }
-shift 2
-exec holdfast "$@"`,
+	// The built command replaces go run. A page must not run any other program with go, except
+	// a program of its reader.
+	"go": `case "$1 $2" in
+"run ./cmd/holdfast")
+	shift 2
+	exec holdfast "$@" ;;
+"work init") exec GO "$@" ;;
+"run .") exec GO list -deps . ;; # finds all packages; to compile SQLite once more takes a minute
+esac
+echo "go $*: use norun" >&2
+exit 1`,
 
 	// Only check that the targets exist, because their recipes take minutes.
 	"make": `exec MAKE --dry-run "$@" >/dev/null`,
@@ -63,7 +70,7 @@ func newShell(t *testing.T) *shell {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	replace := []string{"HOLDFAST", holdfast}
-	for _, name := range []string{"make", "sleep"} {
+	for _, name := range []string{"go", "make", "sleep"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
@@ -120,6 +127,9 @@ func (s *shell) run(t *testing.T, b *block) error {
 			}
 		}
 	}
+	if strings.Contains(b.text, "cd my-program") {
+		makeProgram(t, home)
+	}
 	text := b.text
 	for usual, addr := range s.ports {
 		text = strings.ReplaceAll(text, usual, addr)
@@ -130,11 +140,54 @@ func (s *shell) run(t *testing.T, b *block) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Dir = folder
-	cmd.Env = []string{"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + home}
+	cmd.Env = append(goEnv(t), "PATH="+s.bin+":"+os.Getenv("PATH"), "HOME="+home, "XDG_STATE_HOME="+home)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", b, err, out)
 	}
 	return nil
+}
+
+// makeProgram makes a module with the program of the README, and a clone beside it.
+func makeProgram(t *testing.T, folder string) {
+	t.Helper()
+	clone, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(clone, filepath.Join(folder, "holdfast")); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(folder, "my-program")
+	if err := os.Mkdir(program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var code string
+	for _, b := range blocks(t, "go") {
+		if b.page == "README.md" && strings.HasPrefix(b.text, "package main\n") {
+			code = b.text
+		}
+	}
+	for name, text := range map[string]string{"go.mod": "module example.com/my-program\n\ngo 1.26\n", "main.go": code} {
+		if err := os.WriteFile(filepath.Join(program, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// goEnv returns the folders of the go command, which it derives from HOME otherwise.
+func goEnv(t *testing.T) []string {
+	t.Helper()
+	names := []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOFLAGS", "GOSUMDB", "GONOSUMDB"}
+	out, err := exec.CommandContext(t.Context(), "go", append([]string{"env"}, names...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := strings.Split(string(out), "\n")
+	var env []string
+	for i, name := range names {
+		env = append(env, name+"="+values[i])
+	}
+	return env
 }
 
 func TestCommandsOfThePagesRun(t *testing.T) {
