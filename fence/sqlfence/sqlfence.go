@@ -31,6 +31,8 @@
 // reaches the database. The check is for writes that were already in flight, and for code that
 // does not use the context.
 //
+// A program that uses PostgreSQL through pgx, without database/sql, checks with [CheckPgx].
+//
 // The database need not be the one that keeps the locks. The table grows by one row for each
 // resource. Its rows are never removed automatically, because a holder can be paused for any
 // time. All tokens of a resource must come from exclusive leases of one name.
@@ -63,7 +65,10 @@ type Dialect struct {
 	err error // what is wrong with the dialect
 }
 
-const table = "holdfast_fences"
+const (
+	table      = "holdfast_fences"
+	postgreSQL = "PostgreSQL"
+)
 
 // SQLite is the dialect of SQLite 3.35 and later, with any driver.
 var SQLite = Dialect{
@@ -100,7 +105,7 @@ func MySQL(database string) Dialect {
 // every such transaction.
 func PostgreSQL(schema string) Dialect {
 	return Dialect{
-		name: "PostgreSQL",
+		name: postgreSQL,
 		create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
 	resource TEXT COLLATE "C" PRIMARY KEY,
 	token    BIGINT NOT NULL
@@ -164,6 +169,11 @@ func (d Dialect) Check(ctx context.Context, tx Querier, resource string, token i
 		return err
 	}
 	highest, err := d.raise(ctx, tx, resource, token)
+	return verdict(resource, token, highest, err)
+}
+
+// verdict returns the error of a check that found this highest token, or that failed with err.
+func verdict(resource string, token, highest int64, err error) error {
 	if err != nil {
 		return fmt.Errorf("holdfast: check fencing token %d of %q: %w", token, resource, err)
 	}

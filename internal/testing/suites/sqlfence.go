@@ -26,12 +26,60 @@ type FenceDatabase struct {
 	// it the current one of a connection, and the dialect for a table in it. It is nil if a
 	// connection has only one.
 	Elsewhere func(t testing.TB) (create, use string, there sqlfence.Dialect)
+
+	// Begin begins a transaction on that database with another driver. It is nil for database/sql.
+	Begin func(ctx context.Context, db *sql.DB, d sqlfence.Dialect) (FenceTx, error)
+
+	// Raise is Dialect.Raise of that driver. It is nil for database/sql.
+	Raise func(ctx context.Context, db *sql.DB, d sqlfence.Dialect, resource string, token int64) error
 }
+
+// A FenceTx is a transaction that checks tokens.
+type FenceTx interface {
+	Check(ctx context.Context, resource string, token int64) error
+	Exec(ctx context.Context, statement string) error
+	Commit(ctx context.Context) error
+	Rollback(ctx context.Context) error // may be called after Commit
+}
+
+// A sqlTx is a transaction of database/sql.
+type sqlTx struct {
+	tx      *sql.Tx
+	dialect sqlfence.Dialect
+}
+
+func (t sqlTx) Check(ctx context.Context, resource string, token int64) error {
+	return t.dialect.Check(ctx, t.tx, resource, token)
+}
+
+func (t sqlTx) Exec(ctx context.Context, statement string) error {
+	_, err := t.tx.ExecContext(ctx, statement)
+	return err
+}
+
+func (t sqlTx) Commit(context.Context) error   { return t.tx.Commit() }
+func (t sqlTx) Rollback(context.Context) error { return t.tx.Rollback() }
 
 // A bed is a database with one account, whose balance is 100.
 type bed struct {
+	FenceDatabase
 	db      *sql.DB
 	dialect sqlfence.Dialect
+}
+
+func (b bed) begin(ctx context.Context) (FenceTx, error) {
+	if b.Begin != nil {
+		return b.Begin(ctx, b.db, b.dialect)
+	}
+	tx, err := b.db.BeginTx(ctx, nil)
+	return sqlTx{tx, b.dialect}, err
+}
+
+func (b bed) raise(ctx context.Context, resource string, token int64) error {
+	if b.Raise != nil {
+		return b.Raise(ctx, b.db, b.dialect, resource, token)
+	}
+	return b.dialect.Raise(ctx, b.db, resource, token)
 }
 
 // SQLFence tests a dialect.
@@ -72,23 +120,23 @@ func (d FenceDatabase) accounts(t testing.TB) bed {
 			t.Fatal(err)
 		}
 	}
-	return bed{db, dialect}
+	return bed{d, db, dialect}
 }
 
 // set writes a balance under a token, in one transaction.
 func (b bed) set(ctx context.Context, token int64, balance int) error {
-	tx, err := b.db.BeginTx(ctx, nil)
+	tx, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
-	if err := b.dialect.Check(ctx, tx, "account:42", token); err != nil {
+	defer tx.Rollback(ctx)
+	if err := tx.Check(ctx, "account:42", token); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE account SET balance = %d WHERE id = 42", balance)); err != nil {
+	if err := tx.Exec(ctx, fmt.Sprintf("UPDATE account SET balance = %d WHERE id = 42", balance)); err != nil {
 		return err
 	}
-	return tx.Commit()
+	return tx.Commit(ctx)
 }
 
 func (b bed) balance(t *testing.T) (n int) {
@@ -154,16 +202,16 @@ func (d FenceDatabase) aRaisedResourceRefusesTheOldWriter(t *testing.T) {
 	if err := b.set(ctx, 33, 90); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.dialect.Raise(ctx, b.db, "account:42", 34); err != nil {
+	if err := b.raise(ctx, "account:42", 34); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.set(ctx, 33, 70); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("error %v, want ErrStale", err)
 	}
-	if err := b.dialect.Raise(ctx, b.db, "account:42", 33); !errors.Is(err, fence.ErrStale) {
+	if err := b.raise(ctx, "account:42", 33); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("error %v, want ErrStale", err)
 	}
-	if err := b.dialect.Raise(ctx, b.db, "account:43", 33); err != nil {
+	if err := b.raise(ctx, "account:43", 33); err != nil {
 		t.Errorf("another resource: %v", err)
 	}
 	if n := b.balance(t); n != 90 {
@@ -174,14 +222,14 @@ func (d FenceDatabase) aRaisedResourceRefusesTheOldWriter(t *testing.T) {
 // A transaction that is rolled back must not raise the highest token.
 func (d FenceDatabase) aCheckIsRolledBackWithItsTransaction(t *testing.T) {
 	ctx, b := t.Context(), d.accounts(t)
-	tx, err := b.db.BeginTx(ctx, nil)
+	tx, err := b.begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.dialect.Check(ctx, tx, "account:42", 34); err != nil {
+	if err := tx.Check(ctx, "account:42", 34); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Rollback(); err != nil {
+	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.set(ctx, 33, 90); err != nil {
@@ -213,11 +261,11 @@ func (d FenceDatabase) concurrentWritersNeverGoBackToALowerToken(t *testing.T) {
 func (d FenceDatabase) aTokenThatNoGrantCanHaveIsInvalid(t *testing.T) {
 	ctx, b := t.Context(), d.accounts(t)
 	for _, token := range []int64{0, -1, store.MaxToken + 1} {
-		if err := b.dialect.Raise(ctx, b.db, "account:42", token); !errors.Is(err, holdfast.ErrInvalid) {
+		if err := b.raise(ctx, "account:42", token); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("token %d: %v, want ErrInvalid", token, err)
 		}
 	}
-	if err := b.dialect.Raise(ctx, b.db, "", 1); !errors.Is(err, holdfast.ErrInvalid) {
+	if err := b.raise(ctx, "", 1); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("no resource: %v, want ErrInvalid", err)
 	}
 }
@@ -227,7 +275,7 @@ func (d FenceDatabase) aMissingTableIsReportedByTheDatabase(t *testing.T) {
 	if _, err := b.db.Exec("DROP TABLE holdfast_fences"); err != nil {
 		t.Fatal(err)
 	}
-	err := b.dialect.Raise(t.Context(), b.db, "account:42", 1)
+	err := b.raise(t.Context(), "account:42", 1)
 	if err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("error %v, want the database's", err)
 	}
@@ -237,7 +285,7 @@ func (d FenceDatabase) aMissingTableIsReportedByTheDatabase(t *testing.T) {
 // pool. If that one has a table of tokens too, a stale token must not be checked there.
 func (d FenceDatabase) aConnectionInAnotherPlaceChecksTheSameTable(t *testing.T) {
 	ctx, b := t.Context(), d.accounts(t)
-	if err := b.dialect.Raise(ctx, b.db, "account:42", 34); err != nil {
+	if err := b.raise(ctx, "account:42", 34); err != nil {
 		t.Fatal(err)
 	}
 	create, use, there := d.Elsewhere(t)
@@ -258,14 +306,17 @@ func (d FenceDatabase) aConnectionInAnotherPlaceChecksTheSameTable(t *testing.T)
 		t.Fatal(err)
 	}
 	for _, token := range []int64{33, 34} {
-		tx, err := conn.BeginTx(ctx, nil)
+		tx, err := b.begin(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.dialect.Check(ctx, tx, "account:42", token)
+		if err := tx.Exec(ctx, use); err != nil {
+			t.Fatal(err)
+		}
+		err = tx.Check(ctx, "account:42", token)
 		if errors.Is(err, fence.ErrStale) != (token == 33) {
 			t.Errorf("token %d: %v", token, err)
 		}
-		tx.Rollback()
+		tx.Rollback(ctx)
 	}
 }
