@@ -19,12 +19,15 @@ import (
 var packages = []string{
 	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net", "net/http", "os", "testing", "time",
 	"github.com/bsm/redislock",
+	"github.com/go-co-op/gocron/v2",
 	"github.com/go-redsync/redsync/v4",
 	"github.com/go-zookeeper/zk",
 	"github.com/holdfast-lock/holdfast",
+	"github.com/holdfast-lock/holdfast/cronholdfast",
 	"github.com/holdfast-lock/holdfast/etcdstore",
 	"github.com/holdfast-lock/holdfast/fence",
 	"github.com/holdfast-lock/holdfast/fence/sqlfence",
+	"github.com/holdfast-lock/holdfast/gocronholdfast",
 	"github.com/holdfast-lock/holdfast/inspect",
 	"github.com/holdfast-lock/holdfast/memstore",
 	"github.com/holdfast-lock/holdfast/mysqlstore",
@@ -41,6 +44,7 @@ var packages = []string{
 	"github.com/redis/go-redis/v9",
 	"github.com/redis/rueidis",
 	"github.com/redis/rueidis/rueidislock",
+	"github.com/robfig/cron/v3",
 	"go.etcd.io/etcd/client/v3/concurrency",
 }
 
