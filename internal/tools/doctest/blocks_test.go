@@ -7,8 +7,8 @@
 //
 //	<!-- go: var client *redis.Client -->
 //
-// Commands in sh are run by bash, in a folder of their own, with servers on the usual ports. A
-// block that cannot be run says why:
+// Commands in sh are run by bash, in a folder of their own, with servers on the usual ports. Programs
+// in python and js are run too. A block that cannot be run says why:
 //
 //	<!-- norun: needs the network -->
 package doctest
@@ -30,7 +30,7 @@ const root = "../../.."
 var pages = []string{"README*.md", "docs/*.md", "examples/README.md"}
 
 // languages are the languages that a block may have. Languages with the value false are not code.
-var languages = map[string]bool{"go": true, "sh": true, "text": false, "mermaid": false}
+var languages = map[string]bool{"go": true, "sh": true, "python": true, "js": true, "text": false, "mermaid": false}
 
 // A block is a fenced block of a page.
 type block struct {
@@ -84,7 +84,7 @@ func blocksOf(page, text string) ([]*block, error) {
 			b.text += line + "\n"
 		case m != nil:
 			if _, ok := languages[m[2]]; !ok {
-				return nil, fmt.Errorf("%s:%d: a block in %q: want one of go, sh, text, mermaid", page, i+1, m[2])
+				return nil, fmt.Errorf("%s:%d: a block in %q: want one of go, sh, python, js, text, mermaid", page, i+1, m[2])
 			}
 			fence = m[1]
 			b = &block{page: page, line: i + 2, lang: m[2]}

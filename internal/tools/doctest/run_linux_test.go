@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -112,6 +113,13 @@ var (
 	localScript  = regexp.MustCompile(`(?:^|\s)\./([\w.-]+)`)
 )
 
+// interpreters run the text of a block, which is their last argument.
+var interpreters = map[string][]string{
+	"sh":     {"bash", "--norc", "-euxo", "pipefail", "-c"},
+	"python": {"python3", "-c"},
+	"js":     {"node", "-e"},
+}
+
 // run runs a block in an empty folder with the scripts that the block calls, or in the repository
 // if the block uses the repository.
 func (s *shell) run(t *testing.T, b *block) error {
@@ -136,11 +144,9 @@ func (s *shell) run(t *testing.T, b *block) error {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "--norc", "-euxo", "pipefail", "-c", text)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd := s.command(ctx, home, append(slices.Clone(interpreters[b.lang]), text)...)
 	cmd.Dir = folder
-	cmd.Env = append(goEnv(t), "PATH="+s.bin+":"+os.Getenv("PATH"), "HOME="+home, "XDG_STATE_HOME="+home)
+	cmd.Env = append(cmd.Env, goEnv(t)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", b, err, out)
 	}
@@ -188,6 +194,16 @@ func goEnv(t *testing.T) []string {
 		env = append(env, name+"="+values[i])
 	}
 	return env
+}
+
+// command returns a command for a user whose locks are in the folder home.
+func (s *shell) command(ctx context.Context, home string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Dir = home
+	cmd.Env = []string{"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + home}
+	return cmd
 }
 
 func TestCommandsOfThePagesRun(t *testing.T) {
