@@ -162,6 +162,12 @@ type (
 						SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
 					} `yaml:"valueFrom"`
 				}
+				ReadinessProbe struct {
+					HTTPGet struct {
+						Path string
+						Port int
+					} `yaml:"httpGet"`
+				} `yaml:"readinessProbe"`
 				Resources struct {
 					Requests, Limits struct{ CPU, Memory string }
 				}
@@ -226,6 +232,17 @@ func manifest[T any](t *testing.T, name string) (m T) {
 // checkPod checks a pod whose only container runs holdfast, and returns its command line.
 func checkPod(t *testing.T, p *podTemplate) string {
 	t.Helper()
+	checkContainer(t, p)
+	command := p.Spec.Containers[0].Command
+	if !slices.Contains(command, "--") || slices.ContainsFunc(command, func(word string) bool { return shellQuote(word) != word }) {
+		t.Errorf("command: %q", command)
+	}
+	return strings.Join(command, " ")
+}
+
+// checkContainer checks a pod whose only container uses the store.
+func checkContainer(t *testing.T, p *podTemplate) {
+	t.Helper()
 	if len(p.Spec.Containers) != 1 {
 		t.Fatalf("%d containers", len(p.Spec.Containers))
 	}
@@ -241,10 +258,6 @@ func checkPod(t *testing.T, p *podTemplate) string {
 	if p.Spec.TerminationGracePeriodSeconds < 30 || c.Resources.Limits.Memory == "" || c.Image == "" {
 		t.Errorf("incomplete: %+v", p.Spec)
 	}
-	if !slices.Contains(c.Command, "--") || slices.ContainsFunc(c.Command, func(word string) bool { return shellQuote(word) != word }) {
-		t.Errorf("command: %q", c.Command)
-	}
-	return strings.Join(c.Command, " ")
 }
 
 func TestTheCronJobRunsAJobOnce(t *testing.T) {
@@ -263,9 +276,10 @@ func TestTheCronJobRunsAJobOnce(t *testing.T) {
 	s.runTwice(checkPod(t, &pod), "/app/backup.sh")
 }
 
-func TestTheDeploymentHasOneLeader(t *testing.T) {
-	s := newSite(t)
-	d := manifest[deployment](t, "kubernetes/leader.yaml")
+// readDeployment reads a manifest of a Deployment and checks it.
+func readDeployment(t *testing.T, name string) deployment {
+	t.Helper()
+	d := manifest[deployment](t, name)
 	if d.APIVersion != "apps/v1" || d.Kind != "Deployment" || d.Metadata.Name == "" || d.Spec.Replicas < 2 {
 		t.Errorf("%+v", d)
 	}
@@ -277,6 +291,21 @@ func TestTheDeploymentHasOneLeader(t *testing.T) {
 	if d.Spec.Template.Spec.RestartPolicy != "" {
 		t.Error("a Deployment allows no other restart policy than Always")
 	}
+	return d
+}
+
+// The test of examples/leader checks that one of several such programs leads.
+func TestTheDeploymentWithCampaignServesInAllPods(t *testing.T) {
+	d := readDeployment(t, "kubernetes/campaign.yaml")
+	checkContainer(t, &d.Spec.Template)
+	if d.Spec.Strategy.RollingUpdate.MaxUnavailable != 0 || d.Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path == "" {
+		t.Errorf("an update leaves less than %d pods that are ready: %+v", d.Spec.Replicas, d.Spec)
+	}
+}
+
+func TestTheDeploymentHasOneLeader(t *testing.T) {
+	s := newSite(t)
+	d := readDeployment(t, "kubernetes/leader.yaml")
 	line := checkPod(t, &d.Spec.Template)
 	s.write("job", "#!/bin/sh\necho \"$HOLDFAST_TOKEN\" >>\"$DIR/leaders\"; exec sleep 60\n")
 	line = strings.Replace(line, "/app/scheduler", s.path("job"), 1)
