@@ -37,9 +37,6 @@ const (
 	// shortTTL is short enough to wait for its end. Its margin of a twentieth must be longer than
 	// the delay of a timer on a busy machine.
 	shortTTL = 2 * time.Second
-
-	// quick is a heartbeat that is short enough to wait for.
-	quick = time.Second
 )
 
 // A bed has the servers of one test.
@@ -61,31 +58,24 @@ type bed struct {
 
 func single(t testing.TB, opts servers.RedisOptions) *bed {
 	t.Helper()
-	return singleVia(t, viaRueidis, opts)
+	return redisBed(t, viaRueidis, servers.StartRedis(t, opts))
 }
 
-func singleVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
-	t.Helper()
-	r := servers.StartRedis(t, opts)
+func redisBed(t testing.TB, lib string, r *servers.Redis) *bed {
 	return &bed{t: t, lib: lib, url: lib + "://" + r.Addr(), nodes: []*servers.Redis{r}}
 }
 
-func sentinel(t testing.TB, opts servers.RedisOptions) *bed {
+func sentinel(t testing.TB, lib string) *bed {
 	t.Helper()
-	return sentinelVia(t, viaRueidis, opts)
-}
-
-func sentinelVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
-	t.Helper()
-	g := servers.StartSentinel(t, 2, 3, opts)
+	g := servers.StartSentinel(t, 2, 3, servers.RedisOptions{})
 	url := lib + "+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName
 	return &bed{t: t, lib: lib, url: url, nodes: g.Nodes, group: g}
 }
 
-func clusterVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
+func redisCluster(t testing.TB) *bed {
 	t.Helper()
-	c := servers.StartCluster(t, opts)
-	return &bed{t: t, lib: lib, url: lib + "+cluster://" + strings.Join(c.Addrs(), ","), nodes: c.Nodes, shards: c}
+	c := servers.StartCluster(t, servers.RedisOptions{})
+	return &bed{t: t, lib: viaRueidis, url: "redis+cluster://" + strings.Join(c.Addrs(), ","), nodes: c.Nodes, shards: c}
 }
 
 // short returns a TTL that is short enough to wait for its end, and long enough for renewals on
@@ -101,63 +91,39 @@ func (b *bed) short() time.Duration {
 // etcd.
 func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
 	onRedis(t, test)
-	onCluster(t, test)
-	t.Run("quorum", func(t *testing.T) {
+	on(t, "Sentinel", func(t testing.TB) *bed { return sentinel(t, viaRueidis) }, test)
+	on(t, "quorum", func(t testing.TB) *bed { return quorumBed(t, 3, servers.RedisOptions{}) }, test)
+	on(t, "etcd", etcd, test)
+}
+
+// on runs a test on a bed.
+func on(t *testing.T, name string, start func(t testing.TB) *bed, test func(t *testing.T, b *bed)) {
+	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		test(t, quorumBed(t, 3, servers.RedisOptions{}))
-	})
-	t.Run("etcd", func(t *testing.T) {
-		t.Parallel()
-		test(t, etcd(t))
+		test(t, start(t))
 	})
 }
 
-// onRedis runs a test on a single server and on a group with Sentinels, with both client
-// libraries.
+// onRedis runs a test on a single server and on a Cluster.
 func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
-	onSingle(t, test)
-	onSentinel(t, test)
+	on(t, "Redis", func(t testing.TB) *bed { return single(t, servers.RedisOptions{}) }, test)
+	on(t, "Cluster", redisCluster, test)
 }
 
-// onSingle runs a test on a single Redis, with both client libraries.
-func onSingle(t *testing.T, test func(t *testing.T, b *bed)) {
-	withLibraries(t, "Redis", singleVia, test)
-}
-
-// onSentinel runs a test on a group with Sentinels, with both client libraries.
+// onSentinel runs a test on a group with Sentinels, with both client libraries: they find the
+// primary in different ways. Otherwise, a store on a client of go-redis differs only in its options.
 func onSentinel(t *testing.T, test func(t *testing.T, b *bed)) {
-	withLibraries(t, "Sentinel", sentinelVia, test)
-}
-
-// onCluster runs a test on a Redis Cluster, with both client libraries.
-func onCluster(t *testing.T, test func(t *testing.T, b *bed)) {
-	withLibraries(t, "Cluster", clusterVia, test)
-}
-
-func withLibraries(t *testing.T, name string, start func(t testing.TB, lib string, opts servers.RedisOptions) *bed, test func(t *testing.T, b *bed)) {
-	for _, lib := range libraries {
-		t.Run(name+lib.suffix, func(t *testing.T) {
-			t.Parallel()
-			test(t, start(t, lib.scheme, servers.RedisOptions{}))
-		})
+	for name, lib := range map[string]string{"Sentinel": viaRueidis, "Sentinel by go-redis": viaGoRedis} {
+		on(t, name, func(t testing.TB) *bed { return sentinel(t, lib) }, test)
 	}
 }
 
 // onAll is like onEach, and also runs the test on ZooKeeper, MariaDB and PostgreSQL.
 func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 	onEach(t, test)
-	t.Run("ZooKeeper", func(t *testing.T) {
-		t.Parallel()
-		test(t, zookeeper(t))
-	})
-	t.Run("MariaDB", func(t *testing.T) {
-		t.Parallel()
-		test(t, mysqlShared(t))
-	})
-	t.Run("PostgreSQL", func(t *testing.T) {
-		t.Parallel()
-		test(t, postgres(t))
-	})
+	on(t, "ZooKeeper", zookeeper, test)
+	on(t, "MariaDB", mysqlShared, test)
+	on(t, "PostgreSQL", postgres, test)
 }
 
 // primary returns the server that grants the lock "n".
@@ -196,12 +162,6 @@ func openURL(t testing.TB, url string, opts ...holdfast.Option) *holdfast.Client
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// openQuick opens a client whose waiters have a short heartbeat.
-func (b *bed) openQuick(opts ...holdfast.Option) *holdfast.Client {
-	b.t.Helper()
-	return b.dial(nil, quick, opts...)
 }
 
 // dial opens a client on a connection that the test configures. The connection can use proxies,

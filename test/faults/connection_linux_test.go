@@ -54,23 +54,6 @@ func endsBriefly(t *testing.T, client *holdfast.Client, held *held) {
 	}
 }
 
-func TestACallReturnsAtItsDeadlineThoughTheServerIsStopped(t *testing.T) {
-	t.Parallel()
-	onSingle(t, func(t *testing.T, b *bed) {
-		h := new(History)
-		client, other := b.open(), b.open()
-		b.warmUp(client)
-		lease := record(h).must(t, client, "held", longTTL)
-		b.primary().Stop()
-		endsBriefly(t, client, lease)
-		b.primary().Continue()
-		// The calls are undone only after they have reached the server.
-		record(h).later(t, t.Context(), other, "n", longTTL).get(soon).mustUnlock(t)
-		lease.mustUnlock(t)
-		b.clean(soon, client, other)
-	})
-}
-
 func TestACallReturnsAtItsDeadlineThoughNothingArrives(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, b *bed) {
@@ -87,43 +70,42 @@ func TestACallReturnsAtItsDeadlineThoughNothingArrives(t *testing.T) {
 		b.clean(soon, client, other)
 	}
 	onRedis(t, test)
-	onCluster(t, test)
+	onSentinel(t, test)
 }
 
 func TestAGivenUpRequestDoesNotOutliveItsCleanUp(t *testing.T) {
 	t.Parallel()
-	onSingle(t, func(t *testing.T, b *bed) {
-		const rounds, calls = 10, 20
-		client, other := b.open(), b.open()
-		b.warmUp(client)
-		for round := range rounds {
-			b.primary().Stop()
-			var all sync.WaitGroup
-			for i := range calls {
-				all.Go(func() {
-					// Some callers give up while their request is in flight, some before it is
-					// sent.
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
-					defer cancel()
-					if _, err := client.TryLock(ctx, fmt.Sprint(round, "/", i), holdfast.TTL(longTTL)); err == nil {
-						t.Error("a stopped server granted a lock")
-					}
-				})
-			}
-			all.Wait()
-			b.primary().Continue()
-			for i := range calls {
-				within(t, soon, "the lock is free", func() error {
-					lease, err := other.TryLock(t.Context(), fmt.Sprint(round, "/", i))
-					if err == nil {
-						err = lease.Unlock(t.Context())
-					}
-					return err
-				})
-			}
+	b := single(t, servers.RedisOptions{})
+	const rounds, calls = 5, 20
+	client, other := b.open(), b.open()
+	b.warmUp(client)
+	for round := range rounds {
+		b.primary().Stop()
+		var all sync.WaitGroup
+		for i := range calls {
+			all.Go(func() {
+				// Some callers give up while their request is in flight, some before it is
+				// sent.
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
+				defer cancel()
+				if _, err := client.TryLock(ctx, fmt.Sprint(round, "/", i), holdfast.TTL(longTTL)); err == nil {
+					t.Error("a stopped server granted a lock")
+				}
+			})
 		}
-		b.clean(soon, client, other)
-	})
+		all.Wait()
+		b.primary().Continue()
+		for i := range calls {
+			within(t, soon, "the lock is free", func() error {
+				lease, err := other.TryLock(t.Context(), fmt.Sprint(round, "/", i))
+				if err == nil {
+					err = lease.Unlock(t.Context())
+				}
+				return err
+			})
+		}
+	}
+	b.clean(soon, client, other)
 }
 
 func TestManyWaitersShareAConnectionToListen(t *testing.T) {
@@ -175,7 +157,6 @@ func TestManyWaitersShareAConnectionToListen(t *testing.T) {
 		b.clean(soon, client, holder)
 	}
 	onRedis(t, test)
-	onCluster(t, test)
 }
 
 // listeners returns the number of connections with subscriptions.
@@ -315,21 +296,7 @@ func TestHandOffsAreFastAgainAfterAFailover(t *testing.T) {
 			failOver(b)
 			return func() {}
 		}))
-		onCluster(t, planned)
-	})
-	t.Run("unplanned", func(t *testing.T) {
-		t.Parallel()
-		onSentinel(t, test(func(b *bed) func() {
-			old := b.primary()
-			old.Kill()
-			b.group.AwaitFailover(old)
-			return func() {}
-		}))
-		onCluster(t, test(func(b *bed) func() {
-			b.primary().Kill()
-			b.primary()
-			return func() {}
-		}))
+		on(t, "Cluster", redisCluster, planned)
 	})
 	t.Run("stopped", func(t *testing.T) {
 		t.Parallel()
@@ -339,7 +306,7 @@ func TestHandOffsAreFastAgainAfterAFailover(t *testing.T) {
 			b.group.AwaitFailover(old)
 			return old.Continue
 		}))
-		onCluster(t, test(func(b *bed) func() {
+		on(t, "Cluster", redisCluster, test(func(b *bed) func() {
 			old := b.primary()
 			old.Stop()
 			b.primary()
@@ -368,7 +335,7 @@ func (b *bed) openByDetour(d *detour) *holdfast.Client {
 
 func TestDeadConnectionsLoseNoLease(t *testing.T) {
 	t.Parallel()
-	b := singleVia(t, viaGoRedis, servers.RedisOptions{})
+	b := redisBed(t, viaGoRedis, servers.StartRedis(t, servers.RedisOptions{}))
 	h := new(History)
 	p := faultproxy.Start(t, b.nodes[0].Addr())
 	d := new(detour)
@@ -409,7 +376,7 @@ func TestDeadConnectionsLoseNoLease(t *testing.T) {
 
 func TestADeadSubscriptionIsReplaced(t *testing.T) {
 	t.Parallel()
-	b := singleVia(t, viaGoRedis, servers.RedisOptions{})
+	b := redisBed(t, viaGoRedis, servers.StartRedis(t, servers.RedisOptions{}))
 	h := new(History)
 	p := faultproxy.Start(t, b.nodes[0].Addr())
 	d := new(detour)
@@ -456,7 +423,7 @@ func TestADeadSubscriptionIsReplaced(t *testing.T) {
 
 func TestACleanUpDoesNotOvertakeWhatItUndoes(t *testing.T) {
 	t.Parallel()
-	b := singleVia(t, viaGoRedis, servers.RedisOptions{})
+	b := redisBed(t, viaGoRedis, servers.StartRedis(t, servers.RedisOptions{}))
 	p := faultproxy.Start(t, b.nodes[0].Addr())
 	d := new(detour)
 	d.set(p.Addr())

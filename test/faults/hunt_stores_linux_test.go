@@ -295,7 +295,7 @@ func huntZooKeeper(h *hunt) {
 }
 
 func huntSentinel(h *hunt) {
-	h.bed = sentinel(h.t, servers.RedisOptions{})
+	h.bed = sentinel(h.t, viaRueidis)
 	h.redisVersion()
 	h.connect()
 	g := h.bed.group
@@ -313,7 +313,7 @@ func huntSentinel(h *hunt) {
 }
 
 func huntCluster(h *hunt) {
-	h.bed = clusterVia(h.t, viaRueidis, servers.RedisOptions{})
+	h.bed = redisCluster(h.t)
 	h.redisVersion()
 	h.connect()
 	c := h.bed.shards

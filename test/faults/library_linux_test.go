@@ -26,8 +26,6 @@ const (
 	viaGoRedis = "goredis"
 )
 
-var libraries = []struct{ scheme, suffix string }{{viaRueidis, ""}, {viaGoRedis, " by go-redis"}}
-
 func init() {
 	for _, kind := range []string{"", "+sentinel", "+cluster"} {
 		store.Register(viaGoRedis+kind, openGoRedis)

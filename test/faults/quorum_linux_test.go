@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,21 +142,6 @@ func TestAQuorumGoesOnWhileAMinorityIsKilledHangsOrRestarts(t *testing.T) {
 	}
 	lease.mustUnlock(t)
 	b.close(holder)
-	stop()
-}
-
-func TestAQuorumGoesOnWhileScriptsAreFlushedAndConnectionsKilled(t *testing.T) {
-	t.Parallel()
-	b := quorumBed(t, 3, servers.RedisOptions{})
-	h, resource := new(History), new(counter)
-	stop := b.busy(h, resource, 4)
-	for range 10 {
-		for _, node := range b.nodes {
-			node.Do("SCRIPT", "FLUSH")
-			killConnections(node)
-		}
-		progress(t, resource, "scripts and connections are gone")
-	}
 	stop()
 }
 
@@ -363,51 +347,4 @@ func TestAnAcquireThatIsCancelledHalfWayLeavesNothingBehind(t *testing.T) {
 		t.Errorf("L: the orphan was in the way for %v", took)
 	}
 	b.clean(soon, client, other)
-}
-
-// No client starves, whatever the order in which clients are served.
-func TestFiftyClientsOfAQuorumAllMakeProgress(t *testing.T) {
-	t.Parallel()
-	const clients = 50
-	b := quorumBed(t, quorumNodes, servers.RedisOptions{})
-	h, resource := new(History), new(counter)
-	var counts [clients]atomic.Int64
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	var opened []*holdfast.Client
-	// Retry as programs do. If so many clients asked again after 20 ms, the nodes would do
-	// nothing else.
-	retry := holdfast.Retry(holdfast.Backoff(50*time.Millisecond, time.Second))
-	for i := range clients {
-		client := b.open()
-		opened = append(opened, client)
-		all.Go(func() {
-			for ctx.Err() == nil {
-				if err := addOnceFor(t.Context(), h, client, resource, longTTL, retry); err != nil {
-					t.Errorf("L: %v", err)
-					return
-				}
-				counts[i].Add(1)
-			}
-		})
-	}
-	eventually(t, "every client had the lock five times", func() error {
-		for i := range counts {
-			if n := counts[i].Load(); n < 5 {
-				return fmt.Errorf("client %d had it %d times of %d", i, n, resource.updates())
-			}
-		}
-		return nil
-	})
-	cancel()
-	all.Wait()
-	least, most := counts[0].Load(), counts[0].Load()
-	for i := range counts {
-		least, most = min(least, counts[i].Load()), max(most, counts[i].Load())
-	}
-	t.Logf("%d locks; the idlest had %d, the busiest %d", resource.updates(), least, most)
-	check(t, h.CheckTokens())
-	check(t, h.CheckOverlap())
-	check(t, resource.check())
-	b.clean(soon, opened...)
 }

@@ -1,71 +1,12 @@
 package faults
 
 import (
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 )
-
-// Client x hands a name over among its goroutines, which uses up tokens, while client y receives
-// no replies. Then y is granted the name, and the reply to that request is lost as well.
-func TestAGrantWhoseReplyWasLostHasATokenAboveEarlierHandOvers(t *testing.T) {
-	onAll(t, func(t *testing.T, b *bed) {
-		h := new(History)
-		x := b.open()
-		y, w := b.openBy()
-		for range 20 { // a client that gets no reply for too long stops asking
-			record(h).must(t, y, "n", longTTL).mustUnlock(t)
-			w.each(func(p *faultproxy.Proxy) { p.ToClient.Hold() })
-			highest := handOvers(t, x, "n", 100*time.Millisecond)
-			waiting := record(h).later(t, t.Context(), y, "n", longTTL, patient)
-			granted := false
-			for begin := time.Now(); !granted && time.Since(begin) < 2*time.Second; {
-				info, err := x.Inspect(t.Context(), "n")
-				check(t, err)
-				granted = len(info.Holders) > 0
-			}
-			w.lose()
-			lease := waiting.get(limit)
-			if lease.Token() <= highest {
-				t.Errorf("T: token %d after %d", lease.Token(), highest)
-			}
-			lease.mustUnlock(t)
-			if granted {
-				t.Logf("token %d after %d", lease.Token(), highest)
-				check(t, h.Check())
-				return
-			}
-		}
-		t.Error("y's request never reached the server")
-	})
-}
-
-// handOvers lets eight goroutines take turns for a time, and returns the highest token.
-func handOvers(t *testing.T, c *holdfast.Client, name string, d time.Duration) (highest int64) {
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	end := time.Now().Add(d)
-	for range 8 {
-		all.Go(func() {
-			for time.Now().Before(end) {
-				lease, err := c.Lock(t.Context(), name)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				highest = max(highest, lease.Token())
-				mu.Unlock()
-				check(t, lease.Unlock(t.Context()))
-			}
-		})
-	}
-	all.Wait()
-	return highest
-}
 
 // A client that did nothing for a while does not know that its server hangs.
 func TestZooKeeperAnIdleClientLeavesAHungServer(t *testing.T) {
