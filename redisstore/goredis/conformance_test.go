@@ -22,40 +22,22 @@ func (o owning) Close() error {
 	return err
 }
 
-func conform(t *testing.T, newClient func() redis.UniversalClient, nodes ...*servers.Redis) {
+// The store is that of package redisstore, which runs the suite on all kinds of servers. Only with
+// Sentinel it has connections of another kind.
+func TestConformanceOfSentinel(t *testing.T) {
+	group := servers.StartSentinel(t, 2, 3, servers.RedisOptions{})
 	redistest.Conform(t, func(t testing.TB) store.Store {
-		client := newClient()
+		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.SentinelName, SentinelAddrs: group.Addrs()})
 		s, err := New(t.Context(), client, redistest.Quick)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return owning{s, client}
-	}, nodes...)
-}
-
-func TestConformanceOfASingleServer(t *testing.T) {
-	server := servers.StartRedis(t, servers.RedisOptions{})
-	conform(t, func() redis.UniversalClient {
-		return redis.NewClient(&redis.Options{Addr: server.Addr()})
-	}, server)
-}
-
-func TestConformanceOfSentinel(t *testing.T) {
-	group := servers.StartSentinel(t, 2, 3, servers.RedisOptions{})
-	conform(t, func() redis.UniversalClient {
-		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.SentinelName, SentinelAddrs: group.Addrs()})
 	}, group.Primary())
 }
 
-func TestConformanceOfACluster(t *testing.T) {
-	cluster := servers.StartCluster(t, servers.RedisOptions{})
-	conform(t, func() redis.UniversalClient {
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-	}, cluster.Nodes[:3]...)
-}
-
-func TestRedisCluster(t *testing.T) {
-	redistest.RunCluster(t, func(t testing.TB, addrs []string) store.Store {
-		return mustNew(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), redistest.Quick)
+func TestDiagnoseThroughRESP2(t *testing.T) {
+	redistest.DiagnoseSingle(t, func(t testing.TB, addr string) store.Store {
+		return mustNew(t, redis.NewClient(&redis.Options{Addr: addr, Protocol: 2}))
 	})
 }

@@ -139,36 +139,6 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
-	server := servers.StartRedis(t, servers.RedisOptions{})
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	s := mustNew(t, client)
-	mustAcquire(t, s, redistest.Request("n"))
-	server.Stop()
-	var all sync.WaitGroup
-	for i := range 40 {
-		all.Go(func() {
-			if _, err := s.Acquire(t.Context(), redistest.Request(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
-				t.Errorf("call %d: %v, want ErrClosed", i, err)
-			}
-		})
-	}
-	time.Sleep(50 * time.Millisecond) // most calls are in flight
-	begin := time.Now()
-	s.Close()
-	all.Wait()
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("Close took %v", took)
-	}
-	server.Continue()
-	poll(t, func() error {
-		if left := ours(); len(left) > 0 {
-			return fmt.Errorf("goroutines:\n%s", strings.Join(left, "\n\n"))
-		}
-		return nil
-	})
-}
-
 func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, ReadTimeout: -1})
@@ -320,7 +290,7 @@ func TestManyGoroutinesLockAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 64 {
 		all.Go(func() {
-			for j := range 50 {
+			for j := range 10 {
 				lease, err := c.Lock(t.Context(), fmt.Sprint("n", (i+j)%16))
 				if err == nil {
 					err = lease.Unlock(t.Context())
