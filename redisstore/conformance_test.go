@@ -50,11 +50,6 @@ func TestCompareACluster(t *testing.T) {
 	storetest.Compare(t, redistest.Harness(open, cluster.Nodes[:3]...), storetest.CompareOptions{Sequences: 500})
 }
 
-func TestConformanceOfSentinel(t *testing.T) {
-	group := servers.StartSentinel(t, 2, 3, servers.RedisOptions{})
-	redistest.Conform(t, byURL("redis+sentinel://"+strings.Join(group.Addrs(), ",")+"/"+servers.SentinelName), group.Primary())
-}
-
 // The clients belong to the test and are used before the suite starts to count goroutines,
 // because rueidis needs seconds to end the goroutines of a closed Cluster client.
 func TestConformanceOfACluster(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
-var leases = flag.Int("leases", 5_000, "how many leases a client holds; with 100,000 or more, the server hangs for 16s")
+var leases = flag.Int("leases", 1_000, "how many leases a client holds; with 100,000 or more, the server hangs for 16s")
 
 // holdMany returns n leases on different names.
 func holdMany(t *testing.T, n int, lock func(name string) (*holdfast.Lease, error)) []*holdfast.Lease {
@@ -53,7 +53,7 @@ func TestAHangCostsNoneOfManyLeases(t *testing.T) {
 }
 
 func hangWithManyLeases(t *testing.T, shared bool) {
-	ttl, hang := 9*time.Second, 3*time.Second
+	ttl, hang := 6*time.Second, 2*time.Second
 	if *leases >= 100_000 {
 		ttl, hang = 30*time.Second, 16*time.Second
 	}

@@ -319,7 +319,7 @@ func (n *countedNode) Renew(ctx context.Context, grants []store.Renewal) ([]stor
 
 func TestMostGrantsOfAQuorumNeedOneRound(t *testing.T) {
 	nodes := servers.StartRedisNodes(t, 5, servers.RedisOptions{InMemory: true})
-	const clients, goroutines, pairs = 4, 8, 40
+	const clients, goroutines, pairs = 4, 8, 20
 	var all sync.WaitGroup
 	var renewals atomic.Int64
 	for c := range clients {
