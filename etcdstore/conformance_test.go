@@ -53,14 +53,7 @@ func direct(t testing.TB, addrs ...string) *clientv3.Client {
 	return client
 }
 
-// The suite on three servers is in a package of its own, so that both run at the same time.
-func TestConformanceOfASingleServer(t *testing.T) {
-	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
-	client := direct(t, addr)
-	etcdtest.Residue(t, client) // the first use of a server may leave keys behind
-	storetest.Run(t, harness(addr, client))
-}
-
+// The suite runs on three servers: see package clustertest. Both run at the same time.
 func TestCompareASingleServer(t *testing.T) {
 	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
 	storetest.Compare(t, harness(addr, direct(t, addr)), storetest.CompareOptions{Sequences: 300})
