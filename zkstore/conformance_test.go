@@ -111,10 +111,6 @@ func (s *Store) die() {
 	s.Close()
 }
 
-func TestConformanceOfASingleServer(t *testing.T) {
-	conformApart(t, func() []string { return []string{servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()} })
-}
-
 func TestCompareASingleServer(t *testing.T) {
 	addr := servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
 	h := harness(connect(t, addr), addr)
