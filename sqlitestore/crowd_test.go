@@ -1,4 +1,4 @@
-//go:build !race
+//go:build soak
 
 package sqlitestore_test
 
