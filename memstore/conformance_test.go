@@ -55,5 +55,5 @@ func TestExactness(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	storetest.Compare(t, harness(), storetest.CompareOptions{Sequences: 5000})
+	storetest.Compare(t, harness(), storetest.CompareOptions{})
 }

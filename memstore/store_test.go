@@ -103,7 +103,7 @@ func TestExpiredNamesAreSweptByLaterRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		defer s.Close()
-		const n = 5_000
+		const n = 1_000
 		for range 5 {
 			for range n {
 				granted(t, s, request(store.NewID().String()))

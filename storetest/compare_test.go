@@ -8,9 +8,9 @@ import (
 )
 
 func TestModelCompares(t *testing.T) {
-	for _, features := range []store.Features{allFeatures, 0, store.FeatureQueue | store.FeatureShared} {
+	for features, sequences := range map[store.Features]int{allFeatures: 1000, 0: 200, store.FeatureQueue | store.FeatureShared: 200} {
 		t.Run("with "+features.String(), func(t *testing.T) {
-			storetest.Compare(t, inBubble("", features), storetest.CompareOptions{})
+			storetest.Compare(t, inBubble("", features), storetest.CompareOptions{Sequences: sequences})
 		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,7 +62,6 @@ func inBubble(bug string, features store.Features) storetest.Harness {
 // Environment variables that configure a child process.
 const (
 	envBug     = "STORETEST_BUG"
-	envReal    = "STORETEST_REAL"
 	envCompare = "STORETEST_COMPARE"
 )
 
@@ -71,25 +69,18 @@ const (
 // fail a real testing.T, but not that of the parent.
 func TestChild(t *testing.T) {
 	bug, ok := os.LookupEnv(envBug)
-	switch {
-	case os.Getenv(envReal) != "":
-		m := newModel("", allFeatures, 1500*time.Millisecond)
-		storetest.Run(t, storetest.Harness{
-			Slack:   time.Second,
-			Open:    func(testing.TB) store.Store { return m.open() },
-			Residue: func(testing.TB) []string { return m.residue() },
-		})
-	case ok:
-		features := allFeatures
-		if variants[index(bug)].bare {
-			features = 0
-		}
-		if os.Getenv(envCompare) != "" {
-			t.Run("compare", func(t *testing.T) { storetest.Compare(t, inBubble(bug, features), storetest.CompareOptions{}) })
-			return
-		}
-		storetest.Run(t, inBubble(bug, features))
+	if !ok {
+		return
 	}
+	features := allFeatures
+	if variants[index(bug)].bare {
+		features = 0
+	}
+	if os.Getenv(envCompare) == "" {
+		storetest.Run(t, inBubble(bug, features))
+		return
+	}
+	t.Run("compare", func(t *testing.T) { storetest.Compare(t, inBubble(bug, features), storetest.CompareOptions{}) })
 }
 
 var indexes = func() map[string]int {
@@ -142,28 +133,6 @@ func pattern(tests []string) string {
 		sentences = append(sentences, regexp.QuoteMeta(sentence))
 	}
 	return "/^(" + strings.Join(topics, "|") + ")$/^(" + strings.Join(sentences, "|") + ")$"
-}
-
-// Real servers have no fake time. The children mostly sleep, so many of them run at the same
-// time.
-func TestModelPassesInRealTime(t *testing.T) {
-	const children = 16
-	var wg sync.WaitGroup
-	for i := range children {
-		var some []string
-		for n, name := range storetest.Names() {
-			if n%children == i {
-				some = append(some, name)
-			}
-		}
-		wg.Go(func() {
-			failed, out, err := child(t.Context(), some, envReal+"=1")
-			if err != nil || len(failed) > 0 {
-				t.Errorf("%v, failed: %q\n%s", err, failed, out)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func TestEveryTestCatchesABrokenStore(t *testing.T) {

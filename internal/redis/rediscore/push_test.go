@@ -146,19 +146,6 @@ func TestAReleasePushesAGrantToTheFirstWaiter(t *testing.T) {
 	}
 }
 
-func TestBreakPushesAGrantToTheFirstWaiter(t *testing.T) {
-	q := newQueue(t)
-	s, req := q.wait()
-	if err := q.owner.Break(q.ctx, req.Name, q.holder.ID); err != nil {
-		t.Fatal(err)
-	}
-	q.holds(req)
-	q.woken(s, req)
-	if answer := q.ask(s, req); !answer.Granted() || answer.TTL > heartbeat {
-		t.Errorf("%+v, want a grant for a heartbeat at most", answer)
-	}
-}
-
 // With a block of tokens the waiter's client can hand the name over among its goroutines.
 func TestAPushedGrantHasAllTokensThatTheWaiterAskedFor(t *testing.T) {
 	q := newQueue(t)
@@ -184,23 +171,6 @@ func TestAPushedGrantHasAllTokensThatTheWaiterAskedFor(t *testing.T) {
 		}
 		q.owner, q.holder = s, req
 	}
-}
-
-func TestADeadWaiterIsSkipped(t *testing.T) {
-	q := newQueue(t)
-	late, dead := q.wait()
-	asked := time.Now()
-	s, req := q.wait()
-	time.Sleep(heartbeat / 2)
-	q.refused(s, req)
-	time.Sleep(time.Until(asked.Add(heartbeat + heartbeat/10))) // the first waiter counts as dead, but still listens
-	if n := q.server.Must("LLEN", "holdfast:queue:x").(int64); n != 2 {
-		t.Fatalf("%d waiters, want two: no call has removed %s yet", n, dead.ID)
-	}
-	q.release()
-	q.holds(req)
-	q.woken(late, dead) // it can queue again
-	q.refused(late, dead)
 }
 
 func TestAContendedNameGrantsABlockOfTokens(t *testing.T) {
@@ -264,24 +234,6 @@ func TestAnExpiredPushedGrantIsNotUsed(t *testing.T) {
 		time.Sleep(answer.Refusal.Again)
 	}
 	q.refused(s, req) // the waiter received the grant, but asked too late
-}
-
-// The grant is recorded whether its message is received or not, so a waiter that was killed holds
-// the name for one heartbeat.
-func TestAGrantPushedToADeadWaiterLastsOneHeartbeat(t *testing.T) {
-	q := newQueue(t)
-	s, dead := q.wait()
-	s.Close() // without leaving the queue, as if its process had been killed
-	q.release()
-	q.holds(dead)
-	next, req := q.open(), q.request()
-	begin := time.Now()
-	for answer := q.ask(next, req); !answer.Granted(); answer = q.ask(next, req) {
-		if time.Since(begin) > 2*heartbeat {
-			t.Fatal("a dead waiter keeps the next one out for longer than its heartbeat")
-		}
-		time.Sleep(answer.Refusal.Again)
-	}
 }
 
 func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) {
