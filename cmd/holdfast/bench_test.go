@@ -41,7 +41,7 @@ func TestBenchMeasuresAStore(t *testing.T) {
 }
 
 func TestBenchChecksItsInputFirst(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	for _, args := range [][]string{
 		{"--time", "0"},
 		{"--time", "2m"},

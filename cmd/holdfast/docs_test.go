@@ -48,7 +48,7 @@ func visibleFlags(cmd *cobra.Command) []string {
 }
 
 func TestHelpDescribesEveryCommandAndFlag(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	all := s.ok("help")
 	if all != s.ok("--help") || all != s.ok("-h") {
 		t.Error("help, --help and -h differ")

@@ -9,7 +9,7 @@ import (
 )
 
 func TestExitCodes(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	s.write("plain", "no program")
 	s.write("noshebang", "echo hello\n")
 	if err := syscall.Chmod(s.path("plain"), 0o644); err != nil {
@@ -127,7 +127,7 @@ func TestExitCodes(t *testing.T) {
 
 // Not even the file of the store may be created.
 func TestBadInputChangesNothing(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	for _, args := range [][]string{
 		{"run", "a\n", "--", "true"},
 		{"run", "a"},

@@ -31,6 +31,13 @@ const patience = 30 * time.Second
 var (
 	command    string   // the built holdfast
 	buildFlags []string // for go build
+
+	// plainCommand is holdfast without the race detector, with which a process needs three times as
+	// long to start.
+	plainCommand = sync.OnceValues(func() (file string, err error) {
+		file = command + "-plain"
+		return file, build(file)
+	})
 )
 
 func TestMain(m *testing.M) {
@@ -84,14 +91,26 @@ type site struct {
 	t     *testing.T
 	dir   string
 	env   []string
+	file  string      // the holdfast that it runs
 	store store.Store // for look, which opens it
 }
 
 func newSite(t *testing.T) *site {
 	t.Parallel()
 	dir := t.TempDir()
-	return &site{t: t, dir: dir, env: append(os.Environ(),
+	return &site{t: t, dir: dir, file: command, env: append(os.Environ(),
 		"HOLDFAST_STORE=sqlite:"+filepath.Join(dir, "locks.db"), "DIR="+dir, "TERM=xterm", "PS1=", "LC_ALL=C")}
+}
+
+// newPlainSite is like newSite, for tests that start many processes with little concurrency.
+func newPlainSite(t *testing.T) *site {
+	s := newSite(t)
+	file, err := plainCommand()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.file = file
+	return s
 }
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
@@ -124,7 +143,7 @@ func (x *text) String() string {
 
 // command prepares holdfast with these arguments.
 func (s *site) command(args ...string) *process {
-	p := &process{t: s.t, cmd: exec.Command(command, args...), ended: make(chan struct{})}
+	p := &process{t: s.t, cmd: exec.Command(s.file, args...), ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = s.env, s.dir
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	return p

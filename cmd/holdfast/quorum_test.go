@@ -38,26 +38,6 @@ func TestAQuorumIsNamedByItsURL(t *testing.T) {
 	p.wantErr("1 of 3 nodes answered, 2 are needed")
 }
 
-func TestLocksOfAQuorumAreListedBrokenAndTakenAgain(t *testing.T) {
-	s, nodes := quorumSite(t)
-	s.ok("acquire", "a")
-	s.ok("acquire", "b")
-	old := s.show("a").Holders[0]
-	nodes[0].Kill() // one of three may fail
-	if out := s.ok("ls", "--names"); out != "a\nb\n" && out != "b\na\n" {
-		t.Errorf("ls: %q, want a and b, once each", out)
-	}
-	s.run("break", "a", "--id", old.ID).wantCode(0)
-	s.run("break", "a", "--id", old.ID).wantCode(79)
-	s.ok("acquire", "a")
-	if next := s.show("a").Holders[0]; next.Token <= old.Token {
-		t.Errorf("token %d after %d", next.Token, old.Token)
-	}
-	p := s.run("run", "--shared", "c", "--", "true")
-	p.wantCode(64)
-	p.wantErrParts("the quorum store has no shared")
-}
-
 func TestDoctorNamesTheNodeOfAQuorum(t *testing.T) {
 	s, nodes := quorumSite(t)
 	nodes[1].Must("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")

@@ -45,19 +45,6 @@ func TestTheJobGetsTheVariablesOfItsLockOnly(t *testing.T) {
 	}
 }
 
-func TestTokensGrowFromRunToRun(t *testing.T) {
-	s := newSite(t)
-	last := int64(0)
-	for range 3 {
-		var token int64
-		fmt.Sscan(s.ok("run", "a", "-c", "echo $HOLDFAST_TOKEN"), &token)
-		if token <= last {
-			t.Fatalf("token %d after %d", token, last)
-		}
-		last = token
-	}
-}
-
 func TestStdinAndOtherFilesPassThrough(t *testing.T) {
 	s := newSite(t)
 	p := s.command("run", "a", "-c", "cat; cat <&3; echo to stderr >&2")

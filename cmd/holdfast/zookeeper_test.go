@@ -13,10 +13,16 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
+func TestAZooKeeperServer(t *testing.T) {
+	url := "zk://" + servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=40000"}}).Addr()
+	t.Run("a shortened TTL is reported", func(t *testing.T) { shortenedTTLIsReported(t, url) })
+	t.Run("ls sorts by name", func(t *testing.T) { lsSortsByName(t, url+"/sorted") })
+}
+
 // By default a server grants sessions of up to 40 s, and so TTLs of up to 32 s.
-func TestAShortenedTTLIsReported(t *testing.T) {
+func shortenedTTLIsReported(t *testing.T, url string) {
 	s := newSite(t)
-	s.env = append(s.env, "HOLDFAST_STORE=zk://"+servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=40000"}}).Addr())
+	s.env = append(s.env, "HOLDFAST_STORE="+url)
 	const shortened = "the store grants a TTL of 32s instead of 5m0s"
 	p := s.run("acquire", "--json", "--ttl", "5m", "a")
 	p.wantCode(0)
@@ -67,9 +73,8 @@ func TestTheSessionAllowsTheTTL(t *testing.T) {
 }
 
 // ZooKeeper lists names in the order of their hashes.
-func TestLsSortsByName(t *testing.T) {
+func lsSortsByName(t *testing.T, url string) {
 	s := newSite(t)
-	url := "zk://" + servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
 	s.env = append(s.env, "HOLDFAST_STORE="+url)
 	st, err := store.Open(t.Context(), url)
 	if err != nil {
