@@ -29,30 +29,6 @@ func wantRefused(t testing.TB, addr string) {
 	}
 }
 
-func TestRedisStartsWithinASecond(t *testing.T) {
-	begin := time.Now()
-	r := servers.StartRedis(t, servers.RedisOptions{})
-	took := time.Since(begin)
-	wantAnswer(t, r, "PONG", "PING")
-	if took > time.Second { // 20 ms on an idle machine
-		t.Errorf("started in %v", took)
-	}
-	t.Logf("started in %v", took)
-}
-
-func TestRedisListensOnLoopbackOnly(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{})
-	interfaces, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range interfaces {
-		if ip, ok := i.(*net.IPNet); ok && !ip.IP.IsLoopback() && ip.IP.To4() != nil {
-			wantRefused(t, net.JoinHostPort(ip.IP.String(), r.Addr()[len("127.0.0.1:"):]))
-		}
-	}
-}
-
 func TestKilledServerComesBackWithItsData(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	r.Must("SET", "k", "v")
@@ -68,13 +44,6 @@ func TestKilledServerComesBackWithItsData(t *testing.T) {
 	if r.PID() == pid {
 		t.Error("the process is still the same")
 	}
-}
-
-func TestRunningServerCanBeRestarted(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{})
-	r.Must("SET", "k", "v")
-	r.Restart()
-	wantAnswer(t, r, "v", "GET", "k")
 }
 
 func TestWipeLosesTheData(t *testing.T) {
@@ -127,14 +96,6 @@ func TestStoppedServerRepliesAfterContinue(t *testing.T) {
 	}
 }
 
-func TestIndependentNodesShareNothing(t *testing.T) {
-	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{})
-	nodes[0].Must("SET", "k", "v")
-	nodes[1].Kill()
-	wantAnswer(t, nodes[0], int64(1), "DBSIZE")
-	wantAnswer(t, nodes[2], int64(0), "DBSIZE")
-}
-
 func TestServerEndsWithItsTest(t *testing.T) {
 	var stopped, running *servers.Redis
 	t.Run("test", func(t *testing.T) {
@@ -146,75 +107,6 @@ func TestServerEndsWithItsTest(t *testing.T) {
 		wantRefused(t, r.Addr())
 		if r.Running() {
 			t.Errorf("process %d still runs", r.PID())
-		}
-	}
-}
-
-func TestPasswordIsRequired(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{Password: "se cret"})
-	wantAnswer(t, r, "PONG", "PING")
-	wantNoEntry(t, r, "", "")
-	wantNoEntry(t, r, "", "wrong")
-}
-
-func TestACLUsersHaveOnlyTheirRights(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{
-		ACL: []string{"user default off", "user app on >secret ~app:* +get"},
-	})
-	r.Must("SET", "app:k", "v")
-	wantNoEntry(t, r, "", "")
-	c, err := servers.DialRESP(r.Addr(), nil, "app", "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if answer, err := c.Do("GET", "app:k"); answer != "v" {
-		t.Errorf("app may not read its key: %v, %v", answer, err)
-	}
-	if _, err := c.Do("SET", "app:k", "w"); err == nil {
-		t.Error("app may write")
-	}
-}
-
-// wantNoEntry fails the test unless the server refuses a connection with these credentials.
-func wantNoEntry(t testing.TB, r *servers.Redis, user, password string) {
-	t.Helper()
-	c, err := servers.DialRESP(r.Addr(), nil, user, password)
-	if err == nil {
-		defer c.Close()
-		_, err = c.Do("GET", "k")
-	}
-	var refusal servers.RESPError
-	if !errors.As(err, &refusal) {
-		t.Errorf("user %q with password %q: %v, want a refusal", user, password, err)
-	}
-}
-
-func TestTLSRefusesPlaintext(t *testing.T) {
-	certs := servers.NewCertificates(t)
-	r := servers.StartRedis(t, servers.RedisOptions{TLS: certs})
-	wantAnswer(t, r, "PONG", "PING")
-	c, err := servers.DialRESP(r.Addr(), nil, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if answer, err := c.Do("PING"); err == nil {
-		t.Errorf("plaintext was answered: %v", answer)
-	}
-	stranger := servers.NewCertificates(t)
-	if _, err := servers.DialRESP(r.Addr(), stranger.Config, "", ""); err == nil {
-		t.Error("the server is trusted by a client of another authority")
-	}
-}
-
-func TestConfigTakesPrecedence(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{
-		Config: []string{"maxmemory-policy allkeys-lru", "appendonly no"},
-	})
-	for name, want := range map[string]string{"maxmemory-policy": "allkeys-lru", "appendonly": "no"} {
-		if got := r.Must("CONFIG", "GET", name).([]any); got[1] != want {
-			t.Errorf("%s is %v, want %s", name, got[1], want)
 		}
 	}
 }
