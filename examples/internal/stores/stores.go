@@ -1,4 +1,4 @@
-// Package stores runs the test of an example on every kind of store that the examples use.
+// Package stores runs the test of an example on SQLite, which is the default, and on a server.
 package stores
 
 import (
@@ -23,10 +23,6 @@ func ForEach(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		test(t, "sqlite:"+t.TempDir()+"/locks.db")
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		test(t, servers.StartPostgres(t, servers.PostgresOptions{}).URL())
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
