@@ -163,8 +163,8 @@ faults: deps ## a hunt of TIME (5m) on each store and each other library, or STO
 soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) on each store
 	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
 	@.bin/testreport $(RACE) -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
-	@echo "== mutants of five stores, which the comparison with the model must find"
-	@.bin/testreport -tags mutants -run MutantsAreFound -timeout=60m -p=1 ./memstore ./redisstore ./pgstore ./mysqlstore ./sqlitestore
+	@echo "== mutants of six stores, which a model must find"
+	@.bin/testreport -tags mutants -run 'Mutants.*AreFound' -timeout=60m -p=1 ./memstore ./quorum ./redisstore ./pgstore ./mysqlstore ./sqlitestore
 	@echo "== $(SEEDS) random histories of the core"
 	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
 	@for store in $(STORES); do \
