@@ -100,19 +100,6 @@ func TestTryLockMakesOneAttempt(t *testing.T) {
 	})
 }
 
-func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		p.acquire = hangAcquire
-		c := newClient(t, p)
-		start := newClock()
-		_, err := c.TryLock(context.Background(), "n")
-		want(t, err, holdfast.ErrUnavailable)
-		wantNone(t, err, context.DeadlineExceeded) // the caller set no deadline
-		start.want(t, 3*time.Second)
-	})
-}
-
 // rueidislock blocks silently until the context ends.
 func TestUnreachableStoreIsReportedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -127,13 +127,6 @@ func TestReaderCannotBecomeAWriter(t *testing.T) {
 	})
 }
 
-func TestReentrantOnAFreeNameIsAPlainLock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClient(t, memstore.New())
-		mustUnlock(t, mustLock(t, c, "n", holdfast.Reentrant()))
-	})
-}
-
 func TestContextsOfAnotherClientAreIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)

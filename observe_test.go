@@ -146,43 +146,6 @@ func TestObserverSeesEveryFailedCall(t *testing.T) {
 	})
 }
 
-// Every EventWaiting is followed by exactly one event of the same call with Queued set, so
-// that an observer can count the calls that wait now.
-func TestObserverCanCountWaitingCalls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		var waited, waiting atomic.Int64
-		c := newClient(t, s, holdfast.WithObserver(func(e holdfast.Event) {
-			switch {
-			case e.Kind == holdfast.EventWaiting:
-				waited.Add(1)
-				waiting.Add(1)
-			case e.Queued:
-				waiting.Add(-1)
-			}
-		}))
-		blocker := mustLock(t, newClient(t, s), "n")
-		var wg sync.WaitGroup
-		for i := range 20 {
-			wg.Go(func() {
-				if lease, err := c.Lock(t.Context(), "n", holdfast.Wait(time.Duration(i+1)*time.Second)); err == nil {
-					time.Sleep(100 * time.Millisecond)
-					lease.Unlock(t.Context())
-				}
-			})
-		}
-		time.Sleep(10*time.Second + time.Millisecond)
-		if waited.Load() != 20 || waiting.Load() != 10 {
-			t.Errorf("%d calls waited and %d wait now, want 20 and 10", waited.Load(), waiting.Load())
-		}
-		mustUnlock(t, blocker)
-		wg.Wait()
-		if waiting.Load() != 0 {
-			t.Errorf("%d calls wait at the end", waiting.Load())
-		}
-	})
-}
-
 func TestOutageDoesNotFloodTheLog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log bytes.Buffer

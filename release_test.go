@@ -144,18 +144,6 @@ func TestUnlockIsBoundedAndContinuesInTheBackground(t *testing.T) {
 	})
 }
 
-func TestUnlockDoesNotHangWithTheStore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		c := newClient(t, p)
-		lease := mustLock(t, c, "n")
-		p.set(func() { p.release = hangRelease })
-		start := newClock()
-		want(t, lease.Unlock(context.Background()), holdfast.ErrUnavailable)
-		start.wantWithin(t, 4*time.Second, 5*time.Second)
-	})
-}
-
 func TestUnlockReportsThatTheGrantWasGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)

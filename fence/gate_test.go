@@ -298,15 +298,6 @@ func TestGatesMakeOneGateForManyGoroutines(t *testing.T) {
 	}
 }
 
-func BenchmarkDo(b *testing.B) {
-	var g fence.Gate
-	work := func() error { return nil }
-	b.ReportAllocs()
-	for token := int64(1); b.Loop(); token++ {
-		_ = g.Do(token, work)
-	}
-}
-
 // start runs work under a token until the returned function is called. It must be called
 // inside a synctest bubble.
 func start(t *testing.T, g *fence.Gate, token int64) (finish func()) {

@@ -115,24 +115,6 @@ func TestHandlerAnswersByTheToken(t *testing.T) {
 	}
 }
 
-func TestHandlerKeepsResourcesApart(t *testing.T) {
-	server, _ := serve(t, func(http.ResponseWriter, *http.Request) {})
-	for _, test := range []struct {
-		path, token string
-		status      int
-	}{{"/a", "7", 200}, {"/b", "1", 200}, {"/a", "6", 412}, {"/b", "1", 200}} {
-		if resp, body := put(t, server.URL+test.path, test.token); resp.StatusCode != test.status {
-			t.Errorf("%s with token %s: %d %q, want %d", test.path, test.token, resp.StatusCode, body, test.status)
-		}
-	}
-}
-
-func TestTokenFromAnyOtherContextIsZero(t *testing.T) {
-	if got := fence.TokenFrom(t.Context()); got != 0 {
-		t.Errorf("got %d", got)
-	}
-}
-
 func TestRequestIsServedInsideTheGate(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
 	server, gates := serve(t, func(_ http.ResponseWriter, r *http.Request) {
