@@ -177,7 +177,7 @@ func TestEndedContextsAreForgotten(t *testing.T) {
 	c := newClient(t, memstore.New())
 	lease := mustLock(t, c, "n")
 	heap := heapInUse()
-	const n = 50_000
+	const n = 20_000
 	for range n {
 		ctx, cancel := context.WithCancel(t.Context())
 		lease.Context(ctx)
@@ -272,7 +272,7 @@ func TestEndedReentrantLeasesAreForgotten(t *testing.T) {
 	outer := mustLock(t, c, "n")
 	ctx := outer.Context(t.Context())
 	heap := heapInUse()
-	const n = 50_000
+	const n = 20_000
 	for range n {
 		inner, err := c.Lock(ctx, "n", holdfast.Reentrant())
 		if err != nil {

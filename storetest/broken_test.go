@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// The tests of this file start a process for each broken store, which takes several times as long
-// with the race detector. The tests with a correct store use it.
+// The tests of this file take several times as long with the race detector. The other tests with a
+// correct store use it.
 
 func TestBrokenStoresAreCaught(t *testing.T) {
 	for _, v := range variants {
@@ -40,5 +41,17 @@ func TestCompareFindsBrokenStores(t *testing.T) {
 				t.Errorf("found: %v, %v\n%s", found, err, out)
 			}
 		})
+	}
+}
+
+// The model declares each feature alone, and all features except one, so that no test can rely on
+// a feature that it does not declare.
+func TestModelPasses(t *testing.T) {
+	sets := []store.Features{allFeatures, 0}
+	for f := store.Features(1); f <= allFeatures; f <<= 1 {
+		sets = append(sets, f, allFeatures&^f)
+	}
+	for _, features := range sets {
+		t.Run("with "+features.String(), func(t *testing.T) { storetest.Run(t, inBubble("", features)) })
 	}
 }

@@ -29,18 +29,6 @@ func TestModelPassesWithItsTestsSideBySide(t *testing.T) {
 	})
 }
 
-// The model declares each feature alone, and all features except one, so that no test can rely on
-// a feature that it does not declare.
-func TestModelPasses(t *testing.T) {
-	sets := []store.Features{allFeatures, 0}
-	for f := store.Features(1); f <= allFeatures; f <<= 1 {
-		sets = append(sets, f, allFeatures&^f)
-	}
-	for _, features := range sets {
-		t.Run("with "+features.String(), func(t *testing.T) { storetest.Run(t, inBubble("", features)) })
-	}
-}
-
 // inBubble connects the suite to a new model for each test, in fake time.
 func inBubble(bug string, features store.Features) storetest.Harness {
 	var m *model
