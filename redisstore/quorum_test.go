@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
@@ -90,56 +89,6 @@ func keysOf(nodes []*servers.Redis, pattern string) (keys []string) {
 		}
 	}
 	return keys
-}
-
-func TestQuorumThroughTheLibrary(t *testing.T) {
-	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{})
-	ctx := t.Context()
-	a, err := holdfast.Open(ctx, quorumURL(nodes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	b, err := holdfast.Open(ctx, quorumURL(nodes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	lease, err := a.Lock(ctx, "order:42")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var held *holdfast.HeldError
-	if _, err := b.TryLock(ctx, "order:42"); !errors.As(err, &held) || len(held.Holders) != 1 || held.Holders[0].Token != lease.Token() {
-		t.Errorf("TryLock of a held name: %v", err)
-	}
-	if _, err := b.RLock(ctx, "catalog"); !errors.Is(err, holdfast.ErrUnsupported) {
-		t.Errorf("RLock: %v, want ErrUnsupported", err)
-	}
-	next := make(chan error, 1)
-	go func() {
-		l, err := b.Lock(ctx, "order:42")
-		if err == nil && l.Token() <= lease.Token() {
-			err = fmt.Errorf("token %d after %d", l.Token(), lease.Token())
-		}
-		next <- err
-	}()
-	if err := lease.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := <-next; err != nil {
-		t.Error(err)
-	}
-	ran := 0
-	for range 2 {
-		err := a.Once(ctx, "register", time.Hour, func(context.Context) error { ran++; return nil })
-		if err != nil && !errors.Is(err, holdfast.ErrDone) {
-			t.Error(err)
-		}
-	}
-	if ran != 1 {
-		t.Errorf("Once ran %d times", ran)
-	}
 }
 
 func TestQuorumRejectsBadURLs(t *testing.T) {

@@ -85,26 +85,6 @@ func TestHelpDescribesEveryCommandAndFlag(t *testing.T) {
 	golden(t, "help-run.txt", s.ok("help", "run"))
 }
 
-func TestRunHasEveryDocumentedFlag(t *testing.T) {
-	cmd, err := findCommand(newRootCommand(), "run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range strings.Fields("nonblock wait busy-code busy-ok ttl min-hold at-least period max-hold grace signal on-lost shared slots command json json-fd verbose quiet meta store") {
-		if cmd.Flags().Lookup(name) == nil {
-			t.Errorf("run has no --%s", name)
-		}
-	}
-	for _, letter := range strings.Fields("n w E s c v q") {
-		if cmd.Flags().ShorthandLookup(letter) == nil {
-			t.Errorf("run has no -%s", letter)
-		}
-	}
-	if slices.Contains(visibleFlags(cmd), "--at-least") {
-		t.Error("the former name --at-least is listed")
-	}
-}
-
 func TestVersionIsPrinted(t *testing.T) {
 	s := newSite(t)
 	out := s.ok("version")
@@ -150,7 +130,7 @@ func (s *site) complete(args ...string) string {
 }
 
 func TestCompletionOffersCommandsFlagsValuesAndLocks(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	s.ok("acquire", "job:a")
 	s.ok("acquire", "job:b")
 	other := "sqlite:" + s.path("other.db")
@@ -214,7 +194,7 @@ func TestBashCompletesNames(t *testing.T) {
 // Anybody who may take a lock chooses its name, and the completion of names must not let a name
 // act on the command line of another user.
 func TestCompletionOffersOnlyNamesThatShellsTakeAsTheyAre(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	good := []string{"order:42", "a/b.c_d-e+f,g@h%i=j", "备份", "Größe2"}
 	bad := []string{
 		"`id`", "$(id)", "${HOME}", "$HOME", "a b", "a'b", `a"b`, `a\b`, "a;id", "a&id", "a|id", "a>b", "a<b", "a*", "a?", "a[b]", "{a,b}",
@@ -235,7 +215,7 @@ func TestCompletionOffersOnlyNamesThatShellsTakeAsTheyAre(t *testing.T) {
 }
 
 func TestEveryShellHasACompletionScript(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	for _, shell := range shells {
 		if out := s.ok("completion", shell); !strings.Contains(out, cobra.ShellCompRequestCmd) {
 			t.Errorf("%s: the script does not call holdfast: %.200q", shell, out)
@@ -244,7 +224,7 @@ func TestEveryShellHasACompletionScript(t *testing.T) {
 }
 
 func TestEveryCommandHasAManualPage(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	s.env = append(s.env, "SOURCE_DATE_EPOCH=1000000000")
 	dir := s.path("man/man1")
 	s.ok("man", dir)
@@ -280,7 +260,7 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 }
 
 func TestHelpThatCannotBeWrittenFails(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	readOnly, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
