@@ -29,6 +29,8 @@ type call struct {
 	stay     *store.Request            // an Acquire of a waiter that was not woken
 	answered func(answer store.Answer) // called with the answer to either of them if it was plain
 	drop     bool                      // a Release that may be plain
+	extend   *store.Renewal            // a renewal that may be plain
+	extended func()                    // called if it was
 
 	ends store.ID // the identity whose grant or wait the call ends
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ import (
 // keep their places. One or a few statements are enough for all of a kind. It returns the other calls, or all calls if the server allows no more prepared
 // statements. If it fails, all calls have failed.
 func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
-	var takes, blocks, stays, drops []*call
+	var takes, blocks, stays, drops, extends []*call
 	for _, one := range calls {
 		switch {
 		case one.take != nil && one.take.Tokens <= 1:
@@ -28,6 +29,8 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 			stays = append(stays, one)
 		case one.drop && !s.unanswered.Has(one.ends):
 			drops = append(drops, one)
+		case one.extend != nil && one.extend.Tokens == 0 && one.extend.Floor == 0:
+			extends = append(extends, one)
 		default:
 			rest = append(rest, one)
 		}
@@ -49,11 +52,15 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	if err != nil {
 		return calls, err
 	}
-	held, err := s.dropPlain(ctx, c, drops)
+	others, err := s.extendPlain(ctx, c, extends)
 	if err != nil {
 		return calls, err
 	}
-	return slices.Concat(rest, refused, refusedBlocks, moved, held), nil
+	held, err := s.dropPlain(ctx, c, drops) // the last one: after a failure, all calls are repeated, and only this one cannot be
+	if err != nil {
+		return calls, err
+	}
+	return slices.Concat(rest, refused, refusedBlocks, moved, others, held), nil
 }
 
 // readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
@@ -161,6 +168,33 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 		return calls, nil
 	}
 	return nil, err
+}
+
+// extendPlain extends grants with equal parameters, each the only grant of its name. It returns the calls
+// that it did not make, which are all of them if one was not plain or its grant is gone.
+func (s *Store) extendPlain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	first := calls[0].extend
+	names, ids := make([]string, len(calls)), make([]string, len(calls))
+	for i, one := range calls {
+		if one.extend.TTL != first.TTL || one.extend.Mode != first.Mode {
+			return calls, nil
+		}
+		names[i], ids[i] = one.name, idLiteral(one.extend.ID)
+	}
+	n, err := c.exec(ctx, fmt.Sprintf(s.sql.renew, first.TTL.Microseconds(), literals(names), strings.Join(ids, ", "), first.Mode))
+	if isNumber(err, errDeadlock) || err == nil && n != int64(len(calls)) {
+		return calls, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range calls {
+		one.extended()
+	}
+	return nil, nil
 }
 
 // inTransaction runs f in a transaction. It commits unless f fails.

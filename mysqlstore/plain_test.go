@@ -228,7 +228,7 @@ func TestConcurrentRenewalsShareATransaction(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all renewals are queued", func() bool { return s.renewCalls.Len() == n })
+	eventually(t, "all renewals are queued", func() bool { return s.giveCalls.Len() == n })
 	before := commits(t, s)
 	<-s.gives.turn
 	wg.Wait()
@@ -261,7 +261,7 @@ func TestAnInvalidRenewalDoesNotAffectOthersThatAreQueued(t *testing.T) {
 					t.Errorf("%s: %+v, %v", r.Name, out, err)
 				}
 			})
-			eventually(t, "the renewal is queued", func() bool { return s.renewCalls.Len() == i+1 })
+			eventually(t, "the renewal is queued", func() bool { return s.giveCalls.Len() == i+1 })
 		}
 		<-s.gives.turn
 		wg.Wait()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -47,15 +46,13 @@ type Store struct {
 	// Release uses the lane of Acquire if it is free.
 	takes, gives         *lane
 	takeCalls, giveCalls *batch.Batcher[call]
-	renewCalls           batch.Batcher[renewal]
 
 	low      int64     // see meta.low; like metaRead, it is used in the lane of Acquire only
 	metaRead time.Time // when low was read and this version was compatible
 
 	unanswered unanswered.Set // identities of Acquire requests that may still arrive
 
-	renewing sync.Mutex // held during a renewal
-	stuck    stuckRows
+	stuck stuckRows
 
 	waits waits
 	sweep sweep
@@ -72,7 +69,6 @@ func newStore(db *sql.DB, c config) *Store {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.takes, s.gives = s.newLane(), s.newLane()
 	s.takeCalls, s.giveCalls = s.takes.calls(), s.gives.calls()
-	s.renewCalls = batch.Batcher[renewal]{MaxInFlight: 1, MaxBatch: renewals, Send: s.renewTogether}
 	s.waits.news, s.waits.keep = make(chan struct{}, 1), 2*c.heartbeat
 	return s
 }
@@ -118,7 +114,6 @@ func (s *Store) closeAll() error {
 	s.gives.close()
 	s.takeCalls.Close()
 	s.giveCalls.Close()
-	s.renewCalls.Close()
 	s.work.Wait()
 	if s.owned {
 		return s.db.Close()
@@ -270,16 +265,18 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r := &renewal{ctx: limited, grants: slices.Clone(grants), outcomes: make([]store.Renewed, len(grants))}
-	done := make(chan error, 1)
-	started := s.background(func() {
-		_, err := s.renewCalls.Do(limited, r, func() { r.err = s.renewParts(limited, r.grants, r.outcomes) })
-		if err == nil {
-			err = r.err
+	outcomes, calls := make([]store.Renewed, len(grants)), make([]*call, len(grants))
+	for i, g := range grants {
+		calls[i] = &call{
+			name: g.Name, extend: &g, extended: func() { outcomes[i] = store.Renewed{Status: store.Extended, TTL: g.TTL} },
+			do: func(e *entry) (err error) {
+				outcomes[i], err = e.call.Renew(&g)
+				return err
+			},
 		}
-		done <- err
-	})
-	if !started {
+	}
+	done := make(chan error, 1)
+	if !s.background(func() { done <- s.renew(limited, calls) }) {
 		return nil, errClosed
 	}
 	var err error
@@ -291,141 +288,51 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	switch {
 	case err == nil:
 		s.sweepSometimes()
-		return r.outcomes, nil
+		return outcomes, s.noteFailures(ctx, calls, outcomes)
 	case ctx.Err() != nil:
 		return nil, s.usedUp(ctx.Err())
-	case limited.Err() != nil:
-		err = s.noReply()
 	}
-	return nil, s.explain(ctx, err)
+	return nil, s.explain(ctx, s.noReply())
 }
 
-// A renewal is a call of Renew.
-type renewal struct {
-	ctx      context.Context
-	grants   []store.Renewal
-	outcomes []store.Renewed
-	err      error
-}
-
-// renewTogether makes calls of Renew together. A client with many contended names renews each of
-// them before it hands it over. If these renewals took turns, those of other leases would be late.
-func (s *Store) renewTogether(calls []*renewal) (refused bool) {
-	var grants []store.Renewal
-	var live []*renewal
-	names := make(map[string]struct{})
-	for _, r := range calls {
-		if r.err = r.ctx.Err(); r.err == nil { // otherwise the caller renews them again
-			live = append(live, r)
-			grants = append(grants, r.grants...)
+// renew makes renewals. The end of ctx does not end those that were sent: finding out which rows a
+// hung client has locked may take longer than the caller waits, and the next renewal must know. A
+// client with many contended names renews each of them before it hands it over. Such renewals of
+// single grants share transactions. Otherwise those of other leases would be late.
+func (s *Store) renew(ctx context.Context, calls []*call) error {
+	if len(calls) == 1 {
+		_, err := s.giveCalls.Do(ctx, calls[0], func() { s.gives.send(context.Background(), calls) })
+		if err != nil {
+			calls[0].left.Store(true)
 		}
-	}
-	for i := range grants {
-		names[grants[i].Name] = struct{}{}
-	}
-	if len(names) < len(grants) {
-		return true // a transaction has one call for each name
-	}
-	outcomes := make([]store.Renewed, len(grants))
-	err := s.renewParts(s.life, grants, outcomes)
-	if isOutcome(err) {
-		return true // one of the renewals is invalid
-	}
-	for _, r := range live {
-		r.err = err
-		copy(r.outcomes, outcomes)
-		outcomes = outcomes[len(r.outcomes):]
-	}
-	return false
-}
-
-// renewParts extends grants, with a limited number in one statement.
-func (s *Store) renewParts(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (err error) {
-	for first := 0; err == nil && first < len(grants); first += renewals {
-		end := min(first+renewals, len(grants))
-		err = s.renew(ctx, grants[first:end], outcomes[first:end])
-	}
-	return err
-}
-
-// renew extends grants. If a hung client has locked some of their rows, the outcomes of those grants
-// are unknown, and the others are renewed nevertheless. Waiting for a locked row may take longer than
-// the caller waits for a renewal, so later renewals do not wait for it again. Renewals take turns, so
-// that one that has begun meanwhile does not wait for it either.
-func (s *Store) renew(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) error {
-	s.renewing.Lock()
-	defer s.renewing.Unlock()
-	if ctx.Err() != nil {
-		return ctx.Err() // the caller renews them again
-	}
-	if err := s.findStuck(grants, s.stuck.has, s.stuck.failure()); err != nil {
 		return err
 	}
-	err := s.renewUnstuck(grants, outcomes)
-	if !isLocked(err) {
-		return err
-	}
-	if err := s.findStuck(grants, func(string) bool { return true }, err); err != nil {
-		return err
-	}
-	return s.renewUnstuck(grants, outcomes)
-}
-
-// renewAll extends grants in one statement if they are plain, and otherwise in a transaction. Its
-// error is one of the store contract, or comes from the connection, or says that a row is locked.
-func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error {
-	if statement, alike := s.plainRenewal(grants); alike {
-		var n int64
-		err := s.gives.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
-			n, err = c.exec(ctx, statement)
-			return err
-		})
-		switch {
-		case err != nil && !isNumber(err, errDeadlock):
-			return err
-		case err == nil && n == int64(len(grants)):
-			for i := range outcomes {
-				outcomes[i] = store.Renewed{Status: store.Extended, TTL: grants[i].TTL}
-			}
-			return nil
+	for part := range slices.Chunk(calls, renewals) {
+		if ctx.Err() != nil {
+			return ctx.Err() // the caller renews them again
 		}
-	}
-	var calls []*call
-	for i := range grants {
-		calls = append(calls, &call{name: grants[i].Name, do: func(e *entry) (err error) {
-			outcomes[i], err = e.call.Renew(&grants[i])
-			return err
-		}})
-	}
-	s.gives.send(context.Background(), calls)
-	for i, c := range calls {
-		if isOutcome(c.err) {
-			return c.err
-		}
-		if isLocked(c.err) {
-			s.stuck.add(c.name, c.err)
-		}
-		if c.err != nil {
-			outcomes[i] = store.Renewed{Err: s.explain(s.life, c.err)}
-		}
+		s.gives.send(context.Background(), part)
 	}
 	return nil
 }
 
-// plainRenewal returns a statement that extends grants with equal parameters, each the only grant
-// of its name. If the statement changes fewer rows, some of the grants are gone or not plain.
-func (s *Store) plainRenewal(grants []store.Renewal) (statement string, alike bool) {
-	names, ids := make([]string, len(grants)), make([]string, len(grants))
-	for i := range grants {
-		g := &grants[i]
-		if g.Tokens > 0 || g.Floor > 0 || g.TTL != grants[0].TTL || g.Mode != grants[0].Mode {
-			return "", false
+// noteFailures sets the outcomes of renewals that have failed. It returns an error if one of them is
+// invalid, or if all have failed.
+func (s *Store) noteFailures(ctx context.Context, calls []*call, outcomes []store.Renewed) error {
+	failed := 0
+	var err error
+	for i, c := range calls {
+		if isOutcome(c.err) {
+			return c.err
 		}
-		names[i], ids[i] = g.Name, idLiteral(g.ID)
+		if c.err != nil {
+			err = s.explain(ctx, c.err)
+			outcomes[i] = store.Renewed{Err: err}
+			failed++
+		}
 	}
-	slices.Sort(names)
-	if len(slices.Compact(slices.Clone(names))) != len(grants) {
-		return "", false
+	if failed < len(calls) {
+		return nil
 	}
-	return fmt.Sprintf(s.sql.renew, grants[0].TTL.Microseconds(), literals(names), strings.Join(ids, ", "), grants[0].Mode), true
+	return err
 }

@@ -1,12 +1,9 @@
 package mysqlstore
 
 import (
-	"context"
 	"maps"
 	"sync"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // stuckRows are the rows that calls have waited for in vain, because a hung client has locked them.
@@ -44,55 +41,4 @@ func (r *stuckRows) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
-}
-
-// findStuck looks which of the suspected rows are locked. It does not wait for them.
-func (s *Store) findStuck(grants []store.Renewal, suspect func(name string) bool, failure error) error {
-	var names []string
-	for i := range grants {
-		if suspect(grants[i].Name) {
-			names = append(names, grants[i].Name)
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	var locked map[string]bool
-	err := s.gives.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
-		locked, err = s.lockedNames(ctx, c, names)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if locked[name] {
-			s.stuck.add(name, failure)
-		} else {
-			s.stuck.remove(name)
-		}
-	}
-	return nil
-}
-
-// renewUnstuck extends the grants whose rows are not stuck. The outcomes of the others are unknown.
-func (s *Store) renewUnstuck(grants []store.Renewal, outcomes []store.Renewed) error {
-	var some []store.Renewal
-	var places []int
-	for i := range grants {
-		if s.stuck.has(grants[i].Name) {
-			outcomes[i] = store.Renewed{Err: s.explain(s.life, s.stuck.failure())}
-		} else {
-			some, places = append(some, grants[i]), append(places, i)
-		}
-	}
-	if len(some) == 0 {
-		return nil
-	}
-	renewed := make([]store.Renewed, len(some))
-	err := s.renewAll(some, renewed)
-	for n, i := range places {
-		outcomes[i] = renewed[n]
-	}
-	return err
 }
