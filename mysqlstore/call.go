@@ -89,7 +89,7 @@ func (l *lane) send(ctx context.Context, calls []*call) {
 			one.err = err
 		}
 		if one.err == nil {
-			l.s.waits.wake(one.wakes)
+			l.s.waits.Wake(one.wakes...)
 		}
 	}
 }

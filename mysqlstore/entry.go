@@ -166,8 +166,9 @@ func (e *entry) Dequeue(w *rules.Claim) {
 // Wake tells a waiter to ask again. It does so through the waiter's row, unless the waiter is in
 // this process.
 func (e *entry) Wake(w *rules.Claim) {
-	e.woken = append(e.woken, wake.Key{Name: e.name, ID: w.ID})
-	if !w.Woken && !e.s.waits.has(e.name, w.ID) {
+	key := wake.Key{Name: e.name, ID: w.ID}
+	e.woken = append(e.woken, key)
+	if here, _ := e.s.waits.state(key); !here && !w.Woken {
 		w.Woken, e.rung[w] = true, true
 	}
 }

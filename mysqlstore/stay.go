@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -74,7 +75,7 @@ func (s *Store) stay(ctx context.Context, c *conn, calls []*call) (rest []*call,
 		return nil, err
 	}
 	for _, one := range stays {
-		s.waits.stay(one.call.name, one.w, tx.entries[one.call.name].refusal(one.call.stay, one.answer.Refusal))
+		s.waits.stay(keyOf(one.call.stay), one.w.Seq, tx.entries[one.call.name].refusal(one.call.stay, one.answer.Refusal))
 		one.call.answered(one.answer)
 	}
 	return rest, nil
@@ -96,6 +97,8 @@ func (e *entry) staying(req *store.Request) (*rules.Claim, store.Answer) {
 	}
 	return w, answer
 }
+
+func keyOf(req *store.Request) wake.Key { return wake.Key{Name: req.Name, ID: req.ID} }
 
 // A refusal is what a waiter was told last, and the rows that it was told from.
 type refusal struct {
@@ -157,14 +160,15 @@ func (r *refusal) after(d, again time.Duration) *store.Refusal {
 // are not noticed: the refusals are read again when the grants would have expired without them.
 func (s *Store) keep(ctx context.Context, c *conn, calls []*call) (kept bool, err error) {
 	now := time.Now()
-	keys, names, last := make([]string, len(calls)), make([]string, len(calls)), make([]*refusal, len(calls))
+	keys, names, last, seqs := make([]string, len(calls)), make([]string, len(calls)), make([]*refusal, len(calls)), make([]int64, len(calls))
 	var all rows
 	for i, one := range calls {
-		r, seq := s.waits.last(one.name, one.stay.ID)
+		r, seq := s.waits.last(keyOf(one.stay))
 		if r == nil || now.Sub(r.read) >= r.left || !r.asks(one.stay) {
 			return false, nil
 		}
 		keys[i], names[i], last[i] = "("+claimKey(one.name, seq, one.stay.ID)+")", one.name, r
+		seqs[i] = seq
 		all.add(r.rows)
 	}
 	result, err := c.ExecContext(ctx, fmt.Sprintf(s.sql.keep, s.heartbeat.Microseconds()+1, strings.Join(keys, " OR "), literals(names),
@@ -185,7 +189,7 @@ func (s *Store) keep(ctx context.Context, c *conn, calls []*call) (kept bool, er
 	}
 	again := min(s.again(), micros(first))
 	for i, one := range calls {
-		s.waits.kept(one.name, one.stay.ID)
+		s.waits.stay(keyOf(one.stay), seqs[i], last[i])
 		one.answered(store.Answer{Refusal: last[i].after(now.Sub(last[i].read), again)})
 	}
 	return true, nil

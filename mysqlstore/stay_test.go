@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -284,15 +283,16 @@ func TestABatchOfWaiters(t *testing.T) {
 func TestAWaiterThatIsWokenWhileItStaysAsksAgain(t *testing.T) {
 	var p waits
 	told := func(place int) *refusal { return &refusal{Refusal: store.Refusal{Place: place}} }
-	w := &rules.Claim{ID: store.NewID(), Seq: 1}
-	p.expect("n", w, told(1))
-	p.wake([]wake.Key{{Name: "n", ID: w.ID}})
-	p.stay("n", w, told(1))
-	if _, woken := p.state("n", w.ID); !woken {
+	w := wake.Key{Name: "n", ID: store.NewID()}
+	p.Keep = time.Minute
+	p.expect(w, 1, told(1))
+	p.Wake(w)
+	p.stay(w, 1, told(1))
+	if _, woken := p.state(w); !woken {
 		t.Error("the wake-up was lost")
 	}
-	p.expect("n", w, told(2))
-	if _, woken := p.state("n", w.ID); woken {
+	p.expect(w, 1, told(2))
+	if _, woken := p.state(w); woken {
 		t.Error("woken before the last refusal that locked the name")
 	}
 }
@@ -365,11 +365,11 @@ func TestAWaiterLearnsOfChanges(t *testing.T) {
 			}
 		},
 		"the grant was renewed, and would have expired by now": func(t *testing.T, c *crowd) {
-			c.second.waits.mu.Lock()
-			for _, w := range c.second.waits.all {
-				w.last.left = time.Since(w.last.read)
+			c.second.waits.Lock()
+			for _, w := range c.second.waits.All {
+				w.Value.last.left = time.Since(w.Value.last.read)
 			}
-			c.second.waits.mu.Unlock()
+			c.second.waits.Unlock()
 			left := 10 * time.Minute
 			renewal := []store.Renewal{{Name: "n", ID: c.holding.ID, TTL: left, Mode: c.holding.Mode}}
 			if _, err := c.holder.Renew(limited(t), renewal); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/unanswered"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -69,7 +70,7 @@ func newStore(db *sql.DB, c config) *Store {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.takes, s.gives = s.newLane(), s.newLane()
 	s.takeCalls, s.giveCalls = s.takes.calls(), s.gives.calls()
-	s.waits.news, s.waits.keep = make(chan struct{}, 1), 2*c.heartbeat
+	s.waits.news, s.waits.Keep = make(chan struct{}, 1), 2*c.heartbeat
 	return s
 }
 
@@ -193,9 +194,10 @@ func advice(err error) string {
 // request, or if the identity of a live grant or waiter asks for another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	var answer store.Answer
+	key := keyOf(&req)
 	c := &call{name: req.Name, born: true}
 	c.answered = func(a store.Answer) { answer = a }
-	switch queued, woken := s.waits.state(req.Name, req.ID); {
+	switch queued, woken := s.waits.state(key); {
 	case !queued && req.Floor < maxFast:
 		c.take = &req
 	case queued && !woken:
@@ -204,7 +206,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	c.do = func(e *entry) (err error) {
 		answer, err = e.ask(&req)
 		if err == nil && !answer.Granted() && req.Queue {
-			s.waits.expect(e.name, e.Waiter(req.ID), e.refusal(&req, answer.Refusal))
+			s.waits.expect(key, e.Waiter(req.ID).Seq, e.refusal(&req, answer.Refusal))
 		}
 		return err
 	}
@@ -212,7 +214,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		return store.Answer{}, err
 	}
 	if answer.Granted() || !req.Queue {
-		s.waits.forget(req.Name, req.ID)
+		s.waits.Forget(key)
 	}
 	s.sweepSometimes()
 	return answer, nil
@@ -238,7 +240,7 @@ func releaseCall(name string, id store.ID, keep store.Keep) *call {
 
 // Leave removes an identity from the queue and releases its grant: see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	defer s.waits.forget(name, id)
+	defer s.waits.Forget(wake.Key{Name: name, ID: id})
 	// Use the lane of Acquire, so that this call comes after an Acquire in flight.
 	return s.do(ctx, s.takes, s.takeCalls, &call{name: name, ends: id, do: func(e *entry) error {
 		e.call.Leave(id)

@@ -5,10 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -36,78 +34,57 @@ const (
 
 // waits holds the identities that were queued through a store.
 type waits struct {
-	mu      sync.Mutex
-	all     map[wake.Key]*waiting
+	wake.Table[waiting]
 	polling bool
 	news    chan struct{} // holds an element if there may be a new waiter
-	keep    time.Duration // how long an identity that stopped asking is remembered
 }
 
-// A waiting is a queued identity.
+// A waiting is what is known of a queued identity.
 type waiting struct {
-	wake.Signal
 	seq   int64
 	place int
 	begin time.Time // since when it has had its place
-	asked time.Time // time of the last refusal
 	due   time.Time // when to check its row next
 	waits int       // calls of Wait
 	last  *refusal  // the last one that was read from the rows
 }
 
 // expect records that an identity is being refused. A change after this call wakes it.
-func (p *waits) expect(name string, w *rules.Claim, r *refusal) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.all == nil {
-		p.all = make(map[wake.Key]*waiting)
-	}
-	key := wake.Key{Name: name, ID: w.ID}
-	one := p.all[key]
-	if one == nil {
-		one = new(waiting)
-		p.all[key] = one
-	}
-	one.Reset()
-	one.refused(w.Seq, r)
+func (p *waits) expect(key wake.Key, seq int64, r *refusal) {
+	p.Lock()
+	defer p.Unlock()
+	w := p.Put(key)
+	w.Reset()
+	w.Value.refused(seq, r)
 }
 
 // stay records that an identity was refused again, at its place. A change since the last call of
 // expect wakes it.
-func (p *waits) stay(name string, w *rules.Claim, r *refusal) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if one := p.all[wake.Key{Name: name, ID: w.ID}]; one != nil {
-		one.refused(w.Seq, r)
-	}
-}
-
-// kept records that an identity was refused again, and that nothing has changed.
-func (p *waits) kept(name string, id store.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := p.all[wake.Key{Name: name, ID: id}]; w != nil {
-		w.refused(w.seq, w.last)
+func (p *waits) stay(key wake.Key, seq int64, r *refusal) {
+	p.Lock()
+	defer p.Unlock()
+	if p.All[key] != nil {
+		p.Put(key).Value.refused(seq, r)
 	}
 }
 
 // last returns the last refusal of a queued identity, or nil, and its seq.
-func (p *waits) last(name string, id store.ID) (last *refusal, seq int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := p.all[wake.Key{Name: name, ID: id}]; w != nil {
-		return w.last, w.seq
+func (p *waits) last(key wake.Key) (last *refusal, seq int64) {
+	p.Lock()
+	defer p.Unlock()
+	if w := p.All[key]; w != nil {
+		return w.Value.last, w.Value.seq
 	}
 	return nil, 0
 }
 
 func (w *waiting) refused(seq int64, r *refusal) {
-	w.asked = time.Now()
+	now := time.Now()
 	if w.seq != seq || w.place != r.Place {
-		w.seq, w.place, w.begin = seq, r.Place, w.asked // the queue moves, so its turn may come soon
+		w.seq, w.place, w.begin = seq, r.Place, now // the queue moves, so its turn may come soon
 	}
 	w.last = r
-	w.due = w.asked.Add(w.pause(w.asked))
+	w.due = now.Add(w.pause(now))
 }
 
 // pause returns the time until the next check.
@@ -115,43 +92,12 @@ func (w *waiting) pause(now time.Time) time.Duration {
 	return min(max(pollFirst*time.Duration(w.place), now.Sub(w.begin)/pollPart), pollMost)
 }
 
-// forget ends the wait of an identity that is no longer queued.
-func (p *waits) forget(name string, id store.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := wake.Key{Name: name, ID: id}
-	if w := p.all[key]; w != nil {
-		w.Send()
-		delete(p.all, key)
-	}
-}
-
-// has reports whether an identity was queued through this store.
-func (p *waits) has(name string, id store.ID) bool {
-	queued, _ := p.state(name, id)
-	return queued
-}
-
 // state reports whether an identity was queued through this store, and was woken since.
-func (p *waits) state(name string, id store.ID) (queued, woken bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := p.all[wake.Key{Name: name, ID: id}]
+func (p *waits) state(key wake.Key) (queued, woken bool) {
+	p.Lock()
+	defer p.Unlock()
+	w := p.All[key]
 	return w != nil, w != nil && w.Sent()
-}
-
-// wake wakes the waiters that are in this process.
-func (p *waits) wake(woken []wake.Key) {
-	if len(woken) == 0 {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, key := range woken {
-		if w := p.all[key]; w != nil {
-			w.Send()
-		}
-	}
 }
 
 // Wait blocks until a queued identity should ask again: see [store.Store]. It returns nil at once
@@ -161,23 +107,22 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		return err
 	}
 	p := &s.waits
-	p.mu.Lock()
-	w := p.all[wake.Key{Name: name, ID: id}]
+	p.Lock()
 	var c <-chan struct{}
-	if w != nil {
+	if w := p.All[wake.Key{Name: name, ID: id}]; w != nil {
 		if c = w.C(); c != nil {
-			w.waits++
+			w.Value.waits++
 			defer func() {
-				p.mu.Lock()
-				w.waits--
-				p.mu.Unlock()
+				p.Lock()
+				w.Value.waits--
+				p.Unlock()
 			}()
 			if !p.polling {
 				p.polling = s.background(s.poll)
 			}
 		}
 	}
-	p.mu.Unlock()
+	p.Unlock()
 	select {
 	case p.news <- struct{}{}:
 	default:
@@ -212,21 +157,18 @@ func (s *Store) poll() {
 // due returns the waiters to check now, and the time until the next check. If there are no
 // waiters, it ends polling.
 func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Lock()
+	defer p.Unlock()
 	next = pollMost
-	for key, w := range p.all {
-		if w.waits == 0 || w.Sent() {
-			if w.waits == 0 && now.Sub(w.asked) > p.keep {
-				delete(p.all, key) // it stopped asking
-			}
+	for key, w := range p.All {
+		if w.Value.waits == 0 || w.Sent() {
 			continue
 		}
 		any = true
-		left := w.due.Sub(now)
+		left := w.Value.due.Sub(now)
 		if left < pollFirst/2 && len(due) < pollMany {
 			due = append(due, key)
-			w.due = now.Add(w.pause(now))
+			w.Value.due = now.Add(w.Value.pause(now))
 			continue
 		}
 		next = min(next, max(left, 0))
@@ -243,14 +185,14 @@ func (s *Store) look(due []wake.Key) {
 	p := &s.waits
 	seqs := make(map[wake.Key]int64, len(due))
 	keys := make([]string, 0, len(due))
-	p.mu.Lock()
+	p.Lock()
 	for _, key := range due {
-		if w := p.all[key]; w != nil {
-			seqs[key] = w.seq
-			keys = append(keys, "("+claimKey(key.Name, w.seq, key.ID)+")")
+		if w := p.All[key]; w != nil {
+			seqs[key] = w.Value.seq
+			keys = append(keys, "("+claimKey(key.Name, w.Value.seq, key.ID)+")")
 		}
 	}
-	p.mu.Unlock()
+	p.Unlock()
 	if len(keys) == 0 {
 		return
 	}
@@ -274,11 +216,11 @@ func (s *Store) look(due []wake.Key) {
 	if err != nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Lock()
+	defer p.Unlock()
 	for key, seq := range seqs {
-		w := p.all[key]
-		if w == nil || w.seq != seq {
+		w := p.All[key]
+		if w == nil || w.Value.seq != seq {
 			continue // it has asked meanwhile
 		}
 		place, waits := places[key]
@@ -287,9 +229,9 @@ func (s *Store) look(due []wake.Key) {
 			continue
 		}
 		now := time.Now()
-		if place != w.place {
-			w.place, w.begin = place, now
+		if place != w.Value.place {
+			w.Value.place, w.Value.begin = place, now
 		}
-		w.due = now.Add(w.pause(now))
+		w.Value.due = now.Add(w.Value.pause(now))
 	}
 }

@@ -46,14 +46,14 @@ func TestAProcessThatWaitsForLongSendsAStatementEveryTwoSeconds(t *testing.T) {
 	eventually(t, "all processes know the queue", func() bool {
 		knows := 0
 		for _, s := range stores {
-			s.waits.mu.Lock()
-			for _, w := range s.waits.all {
-				if w.last.claims == processes {
-					w.begin = time.Now().Add(-time.Minute) // as if it had waited for that long
+			s.waits.Lock()
+			for _, w := range s.waits.All {
+				if w.Value.last.claims == processes {
+					w.Value.begin = time.Now().Add(-time.Minute) // as if it had waited for that long
 					knows++
 				}
 			}
-			s.waits.mu.Unlock()
+			s.waits.Unlock()
 		}
 		return knows == processes
 	})

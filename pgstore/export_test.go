@@ -8,7 +8,7 @@ import (
 )
 
 // SetHeartbeat shortens the heartbeat of a store that was not used yet.
-func SetHeartbeat(s *Store, d time.Duration) { s.heartbeat, s.listener.keep = d, d }
+func SetHeartbeat(s *Store, d time.Duration) { s.heartbeat, s.listener.waits.Keep = d, d }
 
 // Pushed reports whether notifications arrive.
 func Pushed(s *Store) bool { return s.listener.pushed() }

@@ -34,7 +34,6 @@ const (
 type listener struct {
 	connect func(ctx context.Context) (*pgx.Conn, error)
 	channel string
-	keep    time.Duration // how long a waiter that stopped asking is remembered
 	log     *slog.Logger
 
 	ctx  context.Context // ends with Close
@@ -43,15 +42,12 @@ type listener struct {
 	runs bool // the goroutine
 	live bool // notifications arrive
 	deaf bool // there is a pooler, so notifications never arrive
-	// waits holds the identities that asked with Queue set and were not granted yet.
-	waits map[store.ID]*waiter
-	swept time.Time // when waiters that stopped asking were last removed
+
+	waits wake.Table[struct{}] // identities that asked with Queue set and were not granted yet
 }
 
-type waiter struct {
-	signal wake.Signal
-	until  time.Time // the waiter is forgotten at this time unless it asks again
-}
+// keyOf returns the key of a waiter. A notification has only its identity.
+func keyOf(id store.ID) wake.Key { return wake.Key{ID: id} }
 
 // channelForWaiters returns the channel to wake the waiters of this store, or "" if
 // notifications do not arrive.
@@ -67,32 +63,12 @@ func (l *listener) channelForWaiters() string {
 // expect is called before an identity asks with Queue set. A notification after this call wakes
 // it.
 func (l *listener) expect(id store.ID) {
+	l.waits.Expect(keyOf(id)) // before it looks whether the goroutine runs: see stop
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.waits[id]
-	if w == nil {
-		w = new(waiter)
-		l.waits[id] = w
-	}
-	w.signal.Reset()
-	now := time.Now()
-	w.until = now.Add(l.keep)
-	if now.Sub(l.swept) > l.keep {
-		l.sweep(now)
-	}
 	if !l.runs && !l.deaf && l.ctx.Err() == nil {
 		l.runs = true
 		l.wg.Go(l.run)
-	}
-}
-
-// forget ends the wait of an identity that is no longer queued.
-func (l *listener) forget(id store.ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.waits[id]; w != nil {
-		w.signal.Send()
-		delete(l.waits, id)
 	}
 }
 
@@ -101,16 +77,6 @@ func (l *listener) pushed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.live
-}
-
-// signalOf returns the channel for Wait, or nil if there is nothing to wait for.
-func (l *listener) signalOf(id store.ID) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.waits[id]; w != nil {
-		return w.signal.C()
-	}
-	return nil
 }
 
 // run keeps a connection while there are waiters.
@@ -147,7 +113,7 @@ func (l *listener) stop(err error) bool {
 		l.deaf = true
 		l.log.Info("holdfast: the server is behind a connection pooler, which does not pass on notifications; waiters poll", "store", "postgres")
 	}
-	if l.deaf || len(l.waits) == 0 {
+	if l.deaf || l.waits.Sweep() == 0 {
 		l.runs = false
 		return true
 	}
@@ -179,21 +145,23 @@ func (l *listener) listen() error {
 	l.setLive(true)
 	idle, alive := time.Now(), time.Now()
 	for {
-		ctx, cancel := context.WithTimeout(l.ctx, l.keep)
+		ctx, cancel := context.WithTimeout(l.ctx, l.waits.Keep)
 		n, err := conn.WaitForNotification(ctx)
 		over := ctx.Err() != nil
 		cancel()
 		now := time.Now()
 		switch {
 		case err == nil:
-			l.wake(n.Payload)
+			if id, err := store.ParseID(n.Payload); err == nil { // otherwise it is not ours
+				l.waits.Wake(keyOf(id))
+			}
 			alive = now
 		case l.ctx.Err() != nil:
 			return nil
 		case !over:
 			return explain(err)
 		}
-		if l.anybody(now) {
+		if l.waits.Sweep() > 0 {
 			idle = now
 		} else if now.Sub(idle) > listenIdle {
 			return nil
@@ -219,42 +187,8 @@ func (l *listener) setLive(live bool) bool {
 		return false
 	}
 	l.live = live
-	for _, w := range l.waits {
-		w.signal.Send()
-	}
+	l.waits.WakeAll()
 	return true
-}
-
-// wake wakes the waiter that a notification names.
-func (l *listener) wake(payload string) {
-	id, err := store.ParseID(payload)
-	if err != nil {
-		return // not ours
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.waits[id]; w != nil {
-		w.signal.Send()
-	}
-}
-
-// anybody reports whether anybody waits.
-func (l *listener) anybody(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sweep(now)
-	return len(l.waits) > 0
-}
-
-// sweep forgets waiters that stopped asking. The caller holds the mutex.
-func (l *listener) sweep(now time.Time) {
-	l.swept = now
-	for id, w := range l.waits {
-		if now.After(w.until) {
-			w.signal.Send()
-			delete(l.waits, id)
-		}
-	}
 }
 
 // Wait blocks until a queued identity should ask again: see [store.Store]. It returns nil at
@@ -266,5 +200,5 @@ func (s *Store) Wait(ctx context.Context, _ string, id store.ID) error {
 	if s.ctx.Err() != nil {
 		return errClosed
 	}
-	return wake.Wait(ctx, s.listener.signalOf(id), s.ctx.Done(), errClosed)
+	return s.listener.waits.Wait(ctx, keyOf(id), s.ctx.Done(), errClosed)
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/unanswered"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -204,8 +205,8 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 		return s.send(calls, several(calls)) // it must not keep rows locked while it waits for others
 	}}
 	s.listener = listener{
-		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()), keep: s.heartbeat,
-		log: c.log, ctx: s.ctx, waits: make(map[store.ID]*waiter),
+		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()),
+		log: c.log, ctx: s.ctx, waits: wake.Table[struct{}]{Keep: s.heartbeat},
 	}
 	conf := pool.Config().ConnConfig
 	s.unprepared.Store(pooler || conf.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement || conf.StatementCacheCapacity == 0)
@@ -308,7 +309,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		answer, err = c.answer(s.listener.pushed())
 	}
 	if !req.Queue || err == nil && answer.Granted() || errors.Is(err, store.ErrInvalid) {
-		s.listener.forget(req.ID)
+		s.listener.waits.Forget(keyOf(req.ID))
 	}
 	return answer, err
 }
@@ -379,7 +380,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 
 // Leave removes an identity from the queue and releases its grant: see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	defer s.listener.forget(id)
+	defer s.listener.waits.Forget(keyOf(id))
 	return s.outcome(ctx, &call{op: opLeave, req: store.Request{Name: name, ID: id}})
 }
 

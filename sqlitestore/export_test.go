@@ -57,7 +57,7 @@ func OpenAt(ctx context.Context, path string, c Clock) (*Store, error) {
 }
 
 // SetHeartbeat sets how long a waiter that stopped asking keeps its place.
-func SetHeartbeat(s *Store, d time.Duration) { s.heartbeat, s.pushes.keep = d, 2*d }
+func SetHeartbeat(s *Store, d time.Duration) { s.heartbeat, s.pushes.waits.Keep = d, 2*d }
 
 // Deafen makes a handle unable to listen for pushes.
 func Deafen(s *Store) {
@@ -71,7 +71,9 @@ func Loopback(s *Store) { s.pushes.open = listenLoopback }
 func Waits(s *Store) (n int, listens bool) {
 	s.pushes.mu.Lock()
 	defer s.pushes.mu.Unlock()
-	return len(s.pushes.waits), s.pushes.conn != nil
+	s.pushes.waits.Lock()
+	defer s.pushes.waits.Unlock()
+	return len(s.pushes.waits.All), s.pushes.conn != nil
 }
 
 // Intact returns an error if SQLite finds the file damaged, or if a name with rows in holders or
@@ -97,15 +99,15 @@ func Intact(path string) error {
 
 // Woken reports whether a wake-up reached a queued identity since its last refusal.
 func Woken(s *Store, name string, id store.ID) bool {
-	s.pushes.mu.Lock()
-	defer s.pushes.mu.Unlock()
-	w := s.pushes.waits[wake.Key{Name: name, ID: id}]
-	return w != nil && w.wake.Sent()
+	s.pushes.waits.Lock()
+	defer s.pushes.waits.Unlock()
+	w := s.pushes.waits.All[wake.Key{Name: name, ID: id}]
+	return w != nil && w.Sent()
 }
 
 // Known reports whether an identity is waiting through this handle.
 func Known(s *Store, name string, id store.ID) bool {
-	s.pushes.mu.Lock()
-	defer s.pushes.mu.Unlock()
-	return s.pushes.waits[wake.Key{Name: name, ID: id}] != nil
+	s.pushes.waits.Lock()
+	defer s.pushes.waits.Unlock()
+	return s.pushes.waits.All[wake.Key{Name: name, ID: id}] != nil
 }

@@ -14,6 +14,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -77,7 +78,7 @@ func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
 	s := &Store{
 		file: file{path: path}, dsn: dataSource(path), clock: clock,
 		writes: writeQueue{turn: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1), done: make(chan struct{}),
-		heartbeat: heartbeat, pushes: pushes{open: listenPush, keep: 2 * heartbeat},
+		heartbeat: heartbeat, pushes: pushes{open: listenPush, waits: wake.Table[struct{}]{Keep: 2 * heartbeat}},
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -13,9 +14,12 @@ func TestAPushIsReadAsItWasWritten(t *testing.T) {
 		for range n {
 			ids = append(ids, store.NewID())
 		}
-		name, got := readPush(writePush("a name", ids))
-		if name != "a name" || !slices.Equal(got, ids) {
-			t.Errorf("%d identities: %q and %d", n, name, len(got))
+		var want []wake.Key
+		for _, id := range ids {
+			want = append(want, wake.Key{Name: "a name", ID: id})
+		}
+		if got := readPush(writePush("a name", ids)); !slices.Equal(got, want) {
+			t.Errorf("%d identities: %v", n, got)
 		}
 	}
 }
@@ -27,9 +31,13 @@ func FuzzPush(f *testing.F) {
 	f.Add([]byte{255, 1, 2, 3})
 	f.Add(writePush("name", []store.ID{store.NewID()}))
 	f.Fuzz(func(t *testing.T, message []byte) {
-		name, ids := readPush(message)
-		if len(ids) > 0 && !slices.Equal(writePush(name, ids), message) {
-			t.Errorf("%x is read as %q and %x", message, name, ids)
+		var ids []store.ID
+		woken := readPush(message)
+		for _, key := range woken {
+			ids = append(ids, key.ID)
+		}
+		if len(ids) > 0 && !slices.Equal(writePush(woken[0].Name, ids), message) {
+			t.Errorf("%x is read as %v", message, woken)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -106,7 +107,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		return store.Answer{}, err
 	}
 	if call.answer.Granted() || !req.Queue {
-		s.pushes.forget(req.Name, req.ID)
+		s.pushes.waits.Forget(wake.Key{Name: req.Name, ID: req.ID})
 	}
 	return call.answer, nil
 }
@@ -178,7 +179,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 
 // Leave removes an identity from the queue and releases its grant; see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	defer s.pushes.forget(name, id)
+	defer s.pushes.waits.Forget(wake.Key{Name: name, ID: id})
 	return s.write(ctx, callFunc(func(tx *callTx) error {
 		return tx.onName(name, func(_ *entry, c *rules.Call) error {
 			c.Leave(id)

@@ -34,19 +34,12 @@ type wakeUp struct {
 	addr string
 }
 
-// A waitState is an identity that was queued through this handle.
-type waitState struct {
-	wake  wake.Signal
-	until time.Time // the identity is removed at this time unless it asks again
-}
-
 // pushes receives the wake-ups of a handle. It has a socket and a goroutine while there are
 // waiters, and for up to a heartbeat longer, so that they are not recreated for every wait.
 type pushes struct {
 	open   func() (net.PacketConn, string, error) // listenPush, except in tests
-	keep   time.Duration                          // how long a waiter that stopped asking is remembered
+	waits  wake.Table[struct{}]                   // identities that were queued through this handle
 	mu     sync.Mutex
-	waits  map[wake.Key]*waitState
 	conn   net.PacketConn
 	addr   string
 	closed bool
@@ -55,22 +48,12 @@ type pushes struct {
 // expect is called when an identity is refused. Wake-ups after this call end its next Wait. It
 // returns the address to push to, or "" if there is none.
 func (p *pushes) expect(name string, id store.ID) string {
+	p.waits.Expect(wake.Key{Name: name, ID: id}) // before it looks whether there is a socket: see idle
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return ""
 	}
-	key := wake.Key{Name: name, ID: id}
-	w := p.waits[key]
-	if w == nil {
-		if p.waits == nil {
-			p.waits = make(map[wake.Key]*waitState)
-		}
-		w = new(waitState)
-		p.waits[key] = w
-	}
-	w.wake.Reset()
-	w.until = time.Now().Add(p.keep)
 	if p.conn == nil {
 		conn, addr, err := p.open()
 		if err != nil {
@@ -80,25 +63,6 @@ func (p *pushes) expect(name string, id store.ID) string {
 		go p.listen(conn)
 	}
 	return p.addr
-}
-
-// forget removes an identity that is no longer queued, and ends its Wait.
-func (p *pushes) forget(name string, id store.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := wake.Key{Name: name, ID: id}
-	if w := p.waits[key]; w != nil {
-		w.wake.Send()
-		delete(p.waits, key)
-	}
-}
-
-func (p *pushes) wake(name string, id store.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := p.waits[wake.Key{Name: name, ID: id}]; w != nil {
-		w.wake.Send()
-	}
 }
 
 func (p *pushes) close() {
@@ -121,13 +85,10 @@ func (p *pushes) listen(conn net.PacketConn) {
 	buf := make([]byte, 1+pushIDs*len(store.ID{})+store.MaxName)
 	look := time.Now()
 	for {
-		conn.SetReadDeadline(look.Add(p.keep / 2))
+		conn.SetReadDeadline(look.Add(p.waits.Keep / 2))
 		n, _, err := conn.ReadFrom(buf)
 		if err == nil {
-			name, ids := readPush(buf[:n])
-			for _, id := range ids {
-				p.wake(name, id)
-			}
+			p.waits.Wake(readPush(buf[:n])...)
 			continue
 		}
 		look = time.Now()
@@ -142,14 +103,7 @@ func (p *pushes) listen(conn net.PacketConn) {
 func (p *pushes) idle(conn net.PacketConn, broken bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	for key, w := range p.waits {
-		if now.After(w.until) {
-			w.wake.Send()
-			delete(p.waits, key)
-		}
-	}
-	if len(p.waits) > 0 && !broken {
+	if p.waits.Sweep() > 0 && !broken {
 		return false
 	}
 	if p.conn == conn {
@@ -177,7 +131,7 @@ func (p *pushes) send(wakes []wakeUp) {
 		case to.addr == "":
 		case own:
 			for _, id := range ids {
-				p.wake(to.name, id)
+				p.waits.Wake(wake.Key{Name: to.name, ID: id})
 			}
 		default:
 			if !push(to.addr, writePush(to.name, ids)) { // the rest would wait as long
@@ -213,17 +167,16 @@ func writePush(name string, ids []store.ID) []byte {
 	return append(message, name...)
 }
 
-func readPush(message []byte) (name string, ids []store.ID) {
+func readPush(message []byte) (woken []wake.Key) {
 	const size = len(store.ID{})
 	if len(message) == 0 || len(message) < 1+int(message[0])*size {
-		return "", nil // not a message of this package
+		return nil // not a message of this package
 	}
-	n, message := int(message[0]), message[1:]
-	for range n {
-		ids = append(ids, store.ID(message[:size]))
-		message = message[size:]
+	ids, name := message[1:1+int(message[0])*size], string(message[1+int(message[0])*size:])
+	for id := range slices.Chunk(ids, size) {
+		woken = append(woken, wake.Key{Name: name, ID: store.ID(id)})
 	}
-	return string(message), ids
+	return woken
 }
 
 // Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
@@ -232,14 +185,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	p := &s.pushes
-	p.mu.Lock()
-	var woken <-chan struct{}
-	if w := p.waits[wake.Key{Name: name, ID: id}]; w != nil {
-		woken = w.wake.C()
-	}
-	p.mu.Unlock()
-	return wake.Wait(ctx, woken, s.done, errClosed)
+	return s.pushes.waits.Wait(ctx, wake.Key{Name: name, ID: id}, s.done, errClosed)
 }
 
 // listenLoopback listens on a loopback port, for systems without abstract Unix sockets.
