@@ -45,6 +45,9 @@ const (
 	isLocked       // another session has locked the row of the name
 )
 
+// callTimeout bounds a call.
+const callTimeout = 3 * time.Second
+
 // maxCalls is how many calls share a statement.
 const maxCalls = 64
 
@@ -131,7 +134,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 // doIn makes a call, alone or in a batch of b.
 func (s *Store) doIn(ctx context.Context, b *batch.Batcher[call], c *call) error {
 	_, err := b.Do(ctx, c, func() {
-		callCtx, cancel := s.limiter.limit(ctx)
+		callCtx, cancel := s.limit(ctx)
 		defer cancel()
 		s.perform(ctx, callCtx, []*call{c}, false)
 	})
@@ -164,6 +167,16 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
+// limit returns a context that ends with ctx, with Close, or when callTimeout is over.
+func (s *Store) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	stop := context.AfterFunc(s.ctx, cancel)
+	return callCtx, func() {
+		stop()
+		cancel()
+	}
+}
+
 // send makes the calls of a batch, except those whose callers gave up. The contexts of the
 // callers do not end it. Skip is that of perform.
 func (s *Store) send(calls []*call, skip bool) (refused bool) {
@@ -172,7 +185,7 @@ func (s *Store) send(calls []*call, skip bool) (refused bool) {
 		return false
 	}
 	ctx := context.Background()
-	callCtx, cancel := s.limiter.limit(ctx)
+	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	s.perform(ctx, callCtx, calls, skip)
 	return false

@@ -35,7 +35,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if limit <= 0 {
 		limit = pageSize
 	}
-	callCtx, cancel := s.limiter.limit(ctx)
+	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	pages := make(chan store.Page, 1)
 	err := s.inTime(callCtx, func() error {

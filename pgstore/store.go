@@ -97,7 +97,6 @@ type Store struct {
 	stuckCalls batch.Batcher[call] // for names in stuck: one statement at a time
 	suspicious atomic.Bool         // the last statement that renewed several grants failed
 
-	limiter  limiter
 	listener listener
 	sweeps   sweeps
 
@@ -192,7 +191,6 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns), slowToCancel: slow,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.limiter.life = s.ctx
 	send := func(calls []*call) (refused bool) { return s.send(calls, false) }
 	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, c.conns), MaxBatch: maxCalls, Timeout: callTimeout, Send: send}
 	if c.conns > flying {
@@ -445,7 +443,7 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 		return err
 	}
 	defer s.wg.Done()
-	callCtx, cancel := s.limiter.limit(ctx)
+	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	var free, stuck []*call
 	for _, c := range calls {
