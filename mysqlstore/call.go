@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -78,7 +79,7 @@ func (l *lane) send(ctx context.Context, calls []*call) {
 		if err != nil && !fromServer(err) {
 			for _, one := range rest {
 				if one.take != nil { // a single statement may arrive later; a transaction would then not be committed
-					l.s.unanswered.Add(one.take.ID)
+					l.s.unanswered.Add(one.take.ID, expiring.Late)
 				}
 			}
 		}
@@ -110,7 +111,7 @@ func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*ca
 func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var free, stuck []*call
 	for _, one := range calls {
-		if s.stuck.has(one.name) {
+		if s.stuck.Has(one.name) {
 			stuck = append(stuck, one)
 		} else {
 			free = append(free, one)
@@ -119,14 +120,14 @@ func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []
 	rest, err = s.perform(ctx, c, free)
 	if isLocked(err) {
 		if len(rest) == 1 {
-			s.stuck.add(rest[0].name, err)
+			s.stuck.Add(rest[0].name, serverIdle)
 			rest[0].err, err = err, nil
 		} else {
 			err = s.performUnlocked(ctx, c, rest, err)
 		}
 	}
 	if err == nil && len(stuck) > 0 {
-		err = s.performUnlocked(ctx, c, stuck, s.stuck.failure())
+		err = s.performUnlocked(ctx, c, stuck, errStuck)
 	}
 	return append(rest, stuck...), err
 }
@@ -157,7 +158,7 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 			case lockedClaims[one.name]:
 				rest = append(rest, one)
 			case !locked[one.name]:
-				s.stuck.remove(one.name)
+				s.stuck.Remove(one.name)
 				unlocked = append(unlocked, one)
 			case one.stay != nil:
 				stays = append(stays, one)
@@ -187,7 +188,7 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 	}
 	for _, one := range calls {
 		one.err = failure
-		s.stuck.add(one.name, failure)
+		s.stuck.Add(one.name, serverIdle)
 	}
 	return nil
 }

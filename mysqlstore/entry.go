@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
-	"github.com/holdfast-lock/holdfast/internal/stores/unanswered"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -122,7 +122,7 @@ func (e *entry) others() (others []*rules.Claim) {
 // noteEnd records that a later request of an identity must not be granted.
 func (e *entry) noteEnd(id store.ID) {
 	if e.row && !e.hasEnded(id) {
-		c := &rules.Claim{ID: id, Seq: seqEnded, Since: e.call.Now, Until: e.call.Now + unanswered.Late.Microseconds()}
+		c := &rules.Claim{ID: id, Seq: seqEnded, Since: e.call.Now, Until: e.call.Now + expiring.Late.Microseconds()}
 		e.ended, e.changed[c] = append(e.ended, c), true
 	}
 }

@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
-	"github.com/holdfast-lock/holdfast/internal/stores/unanswered"
+	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -29,6 +31,9 @@ const (
 
 var (
 	_ store.Store = (*Store)(nil)
+
+	// errStuck is the error of calls for rows in Store.stuck.
+	errStuck = &mysql.MySQLError{Number: errRowLocked, Message: "the row is still locked"}
 
 	errClosed       = fmt.Errorf("mysql store: %w", store.ErrClosed)
 	errIncompatible = fmt.Errorf("%w: the tables of the locks were migrated to a version that this program does not know, or are damaged: update this program", store.ErrInvalid)
@@ -51,9 +56,11 @@ type Store struct {
 	low      int64     // see meta.low; like metaRead, it is used in the lane of Acquire only
 	metaRead time.Time // when low was read and this version was compatible
 
-	unanswered unanswered.Set // identities of Acquire requests that may still arrive
+	unanswered expiring.Set[store.ID] // identities of Acquire requests that may still arrive
 
-	stuck stuckRows
+	// stuck has the names whose rows calls have waited for in vain, because a hung client has locked
+	// them, until the server has ended the connection of that client.
+	stuck expiring.Set[string]
 
 	waits waits
 	sweep sweep

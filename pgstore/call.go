@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -47,6 +48,16 @@ const (
 
 // callTimeout bounds a call.
 const callTimeout = 3 * time.Second
+
+const (
+	// stuckFor is how long a name counts as stuck after its row was last found locked.
+	stuckFor = time.Minute
+
+	// rowPatience is how long calls on one name wait for a row that another session has locked. A
+	// statement waits for less, the lock_timeout of the functions, because it keeps the rows of its
+	// other names locked meanwhile.
+	rowPatience = time.Second
+)
 
 // maxCalls is how many calls share a statement.
 const maxCalls = 64
@@ -107,7 +118,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	defer s.wg.Done()
 	b := &s.batch
 	switch {
-	case s.stuck.has(c.req.Name):
+	case s.stuck.Has(c.req.Name):
 		b = &s.stuckCalls
 	case c.op == opRenew:
 		b = &s.renewals
@@ -141,7 +152,7 @@ func (s *Store) doIn(ctx context.Context, b *batch.Batcher[call], c *call) error
 	switch {
 	case err != nil:
 		if !c.state.CompareAndSwap(queued, abandoned) && c.op == opAcquire {
-			s.unanswered.Add(c.req.ID)
+			s.unanswered.Add(c.req.ID, expiring.Late)
 		}
 		if ctx.Err() == nil {
 			err = bounded.ErrNoReply
@@ -216,15 +227,15 @@ func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) 
 		case err != nil:
 			c.err = err
 			if len(calls) == 1 && isCode(err, lockTimeout) {
-				s.stuck.add(c.req.Name)
+				s.stuck.Add(c.req.Name, stuckFor)
 			}
 		case !c.answered:
 			c.err = errors.New("postgres store: no outcome of a call")
 		case c.reply.Status == isLocked:
 			c.err = errLocked
-			s.stuck.add(c.req.Name)
+			s.stuck.Add(c.req.Name, stuckFor)
 		default:
-			s.stuck.remove(c.req.Name)
+			s.stuck.Remove(c.req.Name)
 		}
 	}
 }
@@ -250,7 +261,7 @@ func (s *Store) query(ctx context.Context, calls []*call, skip bool) error {
 		case err == nil:
 			c.reply, c.answered = made[i].reply, made[i].answered
 		case ctx.Err() != nil && c.op == opAcquire:
-			s.unanswered.Add(c.req.ID)
+			s.unanswered.Add(c.req.ID, expiring.Late)
 		}
 	}
 	return err
@@ -300,7 +311,7 @@ func (s *Store) queryNow(ctx context.Context, calls []*call, skip bool) error {
 	}
 	for _, c := range calls {
 		if c.op == opAcquire {
-			s.unanswered.Add(c.req.ID)
+			s.unanswered.Add(c.req.ID, expiring.Late)
 		}
 	}
 	return err

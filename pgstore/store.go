@@ -19,7 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
-	"github.com/holdfast-lock/holdfast/internal/stores/unanswered"
+	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -93,9 +93,12 @@ type Store struct {
 	batch     batch.Batcher[call]
 	renewals  batch.Batcher[call] // apart, so that a renewal does not wait for a name that another call waits for
 
-	stuck      stuck
-	stuckCalls batch.Batcher[call] // for names in stuck: one statement at a time
-	suspicious atomic.Bool         // the last statement that renewed several grants failed
+	// stuck has the names whose rows another session had locked for longer than the lock_timeout of the
+	// functions, such as a forgotten transaction in psql. Calls for such names are sent apart, one
+	// statement at a time, so that they do not take the connections of all other calls.
+	stuck      expiring.Set[string]
+	stuckCalls batch.Batcher[call]
+	suspicious atomic.Bool // the last statement that renewed several grants failed
 
 	listener listener
 	sweeps   sweeps
@@ -106,7 +109,7 @@ type Store struct {
 	closed bool
 	wg     sync.WaitGroup // calls
 
-	unanswered unanswered.Set // identities of Acquire requests that may still arrive
+	unanswered expiring.Set[store.ID] // identities of Acquire requests that may still arrive
 }
 
 // An Option sets up a store that New makes.
@@ -447,7 +450,7 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 	defer cancel()
 	var free, stuck []*call
 	for _, c := range calls {
-		if s.stuck.has(c.req.Name) {
+		if s.stuck.Has(c.req.Name) {
 			stuck = append(stuck, c)
 		} else {
 			free = append(free, c)
