@@ -9,16 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-const (
-	// pageSize is the default number of names per page: one or two screens of text.
-	pageSize = 100
-
-	// maxPage is the greatest number of names per page.
-	maxPage = 10_000
-
-	// listPart is how many names List looks at while other calls wait for it.
-	listPart = 1000
-)
+// listPart is how many names List looks at while other calls wait for it.
+const listPart = 1000
 
 // List returns one page of the names that have holders or waiters; see [store.Store]. Pages
 // are sorted by name, and the cursor is the last name of the previous page.
@@ -26,10 +18,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Page{}, err
 	}
-	limit := min(q.Limit, maxPage)
-	if limit <= 0 {
-		limit = pageSize
-	}
+	limit := rules.PageSize(q)
 	names := []string{q.Name}
 	if q.Name == "" {
 		names = s.table.namesAfter(q.Prefix, q.Cursor)

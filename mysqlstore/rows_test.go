@@ -387,7 +387,7 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 			}
 		}
 		tx := &transaction{s: frozen, c: c, entries: make(map[string]*entry)}
-		return tx.load(ctx, s.sql.lock, []string{"n"})
+		return tx.load(ctx, fmt.Sprintf(s.sql.lock, literal("n")))
 	})
 	if err != nil {
 		t.Fatal(err)

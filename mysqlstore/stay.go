@@ -43,7 +43,7 @@ func (s *Store) stay(ctx context.Context, c *conn, calls []*call) (rest []*call,
 	for i, one := range calls {
 		names[i] = one.name
 	}
-	if err := tx.load(ctx, s.sql.read, names); err != nil {
+	if err := tx.load(ctx, fmt.Sprintf(s.sql.read, literals(names))); err != nil {
 		return nil, err
 	}
 	if err := tx.loadClaims(ctx); err != nil {

@@ -149,7 +149,7 @@ func TestAWaiterThatIsToldToAskKeepsItsPlace(t *testing.T) {
 		if _, err := conn.ExecContext(ctx, "BEGIN"); err != nil {
 			return err
 		}
-		if err := errors.Join(tx.load(ctx, c.holder.sql.lock, []string{"n"}), tx.loadClaims(ctx)); err != nil {
+		if err := errors.Join(tx.load(ctx, fmt.Sprintf(c.holder.sql.lock, literal("n"))), tx.loadClaims(ctx)); err != nil {
 			return err
 		}
 		setClock(t, c.first, time.Second)

@@ -56,7 +56,7 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 	for i, one := range calls {
 		names[i] = one.name
 	}
-	if err := tx.load(ctx, tx.s.sql.lock, names); err != nil {
+	if err := tx.load(ctx, fmt.Sprintf(tx.s.sql.lock, literals(names))); err != nil {
 		return err
 	}
 	if err := tx.create(ctx, calls); err != nil {
@@ -90,9 +90,9 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 	return err
 }
 
-// load reads the rows of names that exist, with one of the statements read and lock.
-func (tx *transaction) load(ctx context.Context, statement string, names []string) error {
-	return tx.c.query(ctx, fmt.Sprintf(statement, literals(names)), func(rows *sql.Rows) error {
+// load reads the rows of names, with one of the statements read, lock and list.
+func (tx *transaction) load(ctx context.Context, query string) error {
+	return tx.c.query(ctx, query, func(rows *sql.Rows) error {
 		e := tx.s.newEntry("")
 		e.row = true
 		var compatible sql.NullInt64
@@ -133,7 +133,7 @@ func (tx *transaction) create(ctx context.Context, calls []*call) error {
 	if _, err := tx.c.exec(ctx, fmt.Sprintf(tx.s.sql.create, strings.Join(selects, " UNION ALL "))); err != nil {
 		return err
 	}
-	return tx.load(ctx, tx.s.sql.lock, missing)
+	return tx.load(ctx, fmt.Sprintf(tx.s.sql.lock, literals(missing)))
 }
 
 // loadClaims reads the claims of crowded names. If this transaction has locked their rows, others
@@ -145,29 +145,33 @@ func (tx *transaction) loadClaims(ctx context.Context) error {
 			crowded = append(crowded, name)
 		}
 	}
-	if len(crowded) == 0 {
-		return nil
-	}
-	return tx.c.query(ctx, fmt.Sprintf(tx.s.sql.claims, literals(crowded)), func(rows *sql.Rows) error {
-		var name string
-		var g grantRow
-		dest := append([]any{&name, &g.g.Seq, &g.g.Woken}, g.dest()...)
-		if err := rows.Scan(dest...); err != nil {
+	for names := range slices.Chunk(crowded, maxBatch) {
+		if err := tx.c.query(ctx, fmt.Sprintf(tx.s.sql.claims, literals(names)), tx.loadClaim); err != nil {
 			return err
 		}
-		c, e := g.grant(0), tx.entries[name]
-		switch {
-		case c.Until <= e.call.Now:
-			e.drops, e.call.Freed = append(e.drops, claimKey(name, c.Seq, c.ID)), true
-		case c.Seq == seqEnded:
-			e.ended = append(e.ended, c)
-		case c.Seq == 0:
-			e.Holders = append(e.Holders, c)
-		default:
-			e.Queue = append(e.Queue, c)
-		}
-		return nil
-	})
+	}
+	return nil
+}
+
+func (tx *transaction) loadClaim(rows *sql.Rows) error {
+	var name string
+	var g grantRow
+	dest := append([]any{&name, &g.g.Seq, &g.g.Woken}, g.dest()...)
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	c, e := g.grant(0), tx.entries[name]
+	switch {
+	case c.Until <= e.call.Now:
+		e.drops, e.call.Freed = append(e.drops, claimKey(name, c.Seq, c.ID)), true
+	case c.Seq == seqEnded:
+		e.ended = append(e.ended, c)
+	case c.Seq == 0 && e.Holder(c.ID) == nil: // a listing reads the names and the claims one after the other
+		e.Holders = append(e.Holders, c)
+	case c.Seq > 0:
+		e.Queue = append(e.Queue, c)
+	}
+	return nil
 }
 
 // store writes what changed.

@@ -9,15 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
-)
-
-const (
-	// pageSize is how many names List returns by default.
-	pageSize = 100
-
-	// maxPage is the maximum number of names on a page.
-	maxPage = 10_000
 )
 
 func listStatement(quotedSchema string) string {
@@ -31,15 +24,11 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		return store.Page{}, err
 	}
 	defer s.wg.Done()
-	limit := min(q.Limit, maxPage)
-	if limit <= 0 {
-		limit = pageSize
-	}
 	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	pages := make(chan store.Page, 1)
 	err := s.inTime(callCtx, func() error {
-		page, err := s.page(callCtx, q, limit)
+		page, err := s.page(callCtx, q, rules.PageSize(q))
 		pages <- page
 		return err
 	})

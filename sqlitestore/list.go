@@ -7,15 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
-)
-
-const (
-	// pageSize is the default number of names per page: one or two screens of text.
-	pageSize = 100
-
-	// maxPage is the greatest number of names per page.
-	maxPage = 10_000
 )
 
 // List returns one page of the names that have holders or waiters; see [store.Store]. Pages
@@ -71,16 +64,10 @@ func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err e
 
 // page reads one page within a transaction.
 func (s *Store) page(ctx context.Context, q store.Query) (page store.Page, err error) {
-	limit := min(q.Limit, maxPage)
-	if limit <= 0 {
-		limit = pageSize
-	}
+	limit := rules.PageSize(q)
 	query, args := sqlListOne, []driver.Value{q.Name}
 	if q.Name == "" {
-		query, args = sqlList, []driver.Value{q.Cursor, q.Prefix, int64(limit) + 1}
-		if end := prefixEnd(q.Prefix); end != "" {
-			query, args = sqlListUntil, []driver.Value{q.Cursor, q.Prefix, end, int64(limit) + 1}
-		}
+		query, args = sqlList, []driver.Value{q.Cursor, q.Prefix, rules.PrefixEnd(q.Prefix), int64(limit) + 1}
 	}
 	now := s.clock.now()
 	last, n := "", 0
@@ -116,17 +103,6 @@ func (s *Store) page(ctx context.Context, q store.Query) (page store.Page, err e
 	}
 	page.Locks = slices.DeleteFunc(page.Locks, func(l store.Lock) bool { return l.Holders == nil && l.Waiters == nil })
 	return page, err
-}
-
-// prefixEnd returns the first string after all strings that start with prefix, or "" if there is
-// none.
-func prefixEnd(prefix string) string {
-	if prefix == "" {
-		return ""
-	}
-	end := []byte(prefix)
-	end[len(end)-1]++ // no byte of UTF-8 is 255
-	return string(end)
 }
 
 // listCrowd adds the other holders, and the waiters, of a name.

@@ -48,7 +48,6 @@ const (
 	sqlSweep = `SELECT name, crowd, until FROM names WHERE name > ? ORDER BY name LIMIT ?`
 
 	sqlListOne   = `SELECT name, crowd, ` + grantColumns + ` FROM names WHERE name = ?`
-	sqlList      = `SELECT name, crowd, ` + grantColumns + ` FROM names WHERE name > ? AND name >= ? ORDER BY name LIMIT ?`
-	sqlListUntil = `SELECT name, crowd, ` + grantColumns + ` FROM names WHERE name > ? AND name >= ? AND name < ? ORDER BY name LIMIT ?`
+	sqlList      = `SELECT name, crowd, ` + grantColumns + ` FROM names WHERE name > ? AND name >= ? AND name < ? ORDER BY name LIMIT ?`
 	sqlListQueue = `SELECT id, mode, weight, lim, joined, owner, meta FROM waiters WHERE name = ? AND until > ? ORDER BY seq`
 )
