@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -77,21 +75,5 @@ func TestAWakeUpReachesAnotherProcess(t *testing.T) {
 	}
 	if poll := s.Capabilities().Heartbeat / 3; best > poll/2 {
 		t.Errorf("the best of five took %v, which is no faster than polling every %v", best, poll)
-	}
-}
-
-// BenchmarkHandOff measures the time from the release in one process to the grant in another.
-func BenchmarkHandOff(b *testing.B) {
-	path := newPath(b)
-	s := open(b, path)
-	c := start(b, "ping", path, "order")
-	var took []time.Duration
-	for b.Loop() {
-		took = append(took, handOff(b, s, c, "order"))
-	}
-	slices.Sort(took)
-	b.ReportMetric(0, "ns/op")
-	for _, p := range []int{50, 99} {
-		b.ReportMetric(float64(took[len(took)*p/100].Microseconds()), "p"+strconv.Itoa(p)+"-µs")
 	}
 }

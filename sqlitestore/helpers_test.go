@@ -2,8 +2,11 @@ package sqlitestore_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -67,4 +70,23 @@ func wantRows(t *testing.T, path string, want ...string) {
 	if !slices.Equal(rows, want) {
 		t.Errorf("rows %q, want %q", rows, want)
 	}
+}
+
+// pairs takes and releases names in turn.
+func pairs(s store.Store, names string, n int) error {
+	ctx := context.Background()
+	for i := range n {
+		req := request(names + strconv.Itoa(i%10))
+		answer, err := s.Acquire(ctx, req)
+		if err == nil && !answer.Granted() {
+			err = errors.New("not granted")
+		}
+		if err == nil {
+			err = s.Release(ctx, req.Name, req.ID, store.Keep{})
+		}
+		if err != nil {
+			return fmt.Errorf("pair %d: %w", i, err)
+		}
+	}
+	return nil
 }

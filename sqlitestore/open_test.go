@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -241,5 +242,20 @@ func TestHandlesThatAreOpenedAndClosedAtOnceDoNotDisturbEachOther(t *testing.T) 
 			})
 		}
 		wg.Wait()
+	}
+}
+
+func TestManyProcessesOpenANewFileAtOnce(t *testing.T) {
+	path := newPath(t)
+	var children []*child
+	for i := range 10 {
+		children = append(children, start(t, "open", path, "order:"+strconv.Itoa(i)))
+	}
+	tokens := map[string]bool{}
+	for _, c := range children {
+		tokens[c.hears("token")] = true
+	}
+	if len(tokens) != 10 {
+		t.Errorf("%d different tokens of 10 grants", len(tokens))
 	}
 }

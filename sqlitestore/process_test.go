@@ -7,12 +7,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -34,11 +32,10 @@ func TestMain(m *testing.M) {
 // roles are the functions that child processes run. Children report on their standard output,
 // and get commands on their standard input, one per line.
 var roles = map[string]func(args []string) error{
-	"open":      childOpen,
-	"hold":      childHold,
-	"queue":     childQueue,
-	"increment": childIncrement,
-	"ping":      childPing,
+	"open":  childOpen,
+	"hold":  childHold,
+	"queue": childQueue,
+	"ping":  childPing,
 }
 
 // A child is a child process.
@@ -193,39 +190,4 @@ func childQueue(args []string) error {
 			return err
 		}
 	}
-}
-
-// childIncrement adds TIMES to the number in FILE under a lock in PATH.
-func childIncrement(args []string) error {
-	s, err := childStore(args[0])
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	c, err := holdfast.New(s)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	times, err := strconv.Atoi(args[2])
-	if err != nil {
-		return err
-	}
-	for range times {
-		err := c.Do(context.Background(), "counter", func(context.Context) error {
-			text, err := os.ReadFile(args[1])
-			if err != nil {
-				return err
-			}
-			n, err := strconv.Atoi(string(text))
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(args[1], []byte(strconv.Itoa(n+1)), 0o600)
-		}, holdfast.Retry(holdfast.Backoff(10*time.Millisecond, time.Second))) // a busy machine must not make the call fail
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -208,7 +208,7 @@ func TestManyNamesLeaveASmallFile(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range n / 4 {
-				if err := pair(context.Background(), s, fmt.Sprintf("order:%d:%d", g, i)); err != nil {
+				if err := pairs(s, fmt.Sprintf("order:%d:%d", g, i), 1); err != nil {
 					t.Error(err)
 					return
 				}

@@ -20,25 +20,6 @@ func init() {
 	roles["pairs"] = childPairs
 }
 
-// pairs takes and releases names in turn.
-func pairs(s store.Store, names string, n int) error {
-	ctx := context.Background()
-	for i := range n {
-		req := request(names + strconv.Itoa(i%10))
-		answer, err := s.Acquire(ctx, req)
-		if err == nil && !answer.Granted() {
-			err = errors.New("not granted")
-		}
-		if err == nil {
-			err = s.Release(ctx, req.Name, req.ID, store.Keep{})
-		}
-		if err != nil {
-			return fmt.Errorf("pair %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
 // childPairs takes and releases names in PATH a NUMBER of times. It keeps the store open until the
 // next line on its standard input.
 func childPairs(args []string) error {
