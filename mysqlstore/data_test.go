@@ -49,7 +49,7 @@ func TestRowWithOtherDataIsAnExclusiveGrant(t *testing.T) {
 			t.Errorf("%q: held by %+v, want %v with token %d", data, holder, bad.ID, a.Token)
 		}
 		out, err := s.Renew(limited(t), []store.Renewal{
-			{Name: bad.Name, ID: bad.ID, TTL: bad.TTL, Mode: bad.Mode}, {Name: good.Name, ID: good.ID, TTL: good.TTL, Mode: good.Mode, Floor: 1},
+			renewal(bad), {Name: good.Name, ID: good.ID, TTL: good.TTL, Mode: good.Mode, Floor: 1},
 		})
 		if err != nil || out[0].Status != store.Extended || out[1].Status != store.Extended {
 			t.Errorf("%q: renewals: %+v, %v", data, out, err)

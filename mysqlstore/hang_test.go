@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,11 +15,24 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Callers give up while the server hangs. When the server continues, it executes their requests
-// and the requests that undo them in any order.
+// stopping returns a function that stops a server, for the suites.
+func stopping(server *servers.MariaDB) func() (goOn func()) {
+	return func() func() {
+		server.Stop()
+		return server.Continue
+	}
+}
+
+func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
+	url := server.URL(server.Addr())
+	suites.HungServer(t, openStore(t, url), openStore(t, url), stopping(server))
+}
+
 func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
 	url := server.URL(server.Addr())
@@ -30,94 +41,25 @@ func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	other := openStore(t, url)
-	const rounds, calls = 3, 16
-	for round := range rounds {
-		lease, err := c.Lock(t.Context(), "warm")
-		if err == nil {
-			err = lease.Unlock(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		server.Stop()
-		var wg sync.WaitGroup
-		for i := range calls {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
-				defer cancel()
-				if _, err := c.TryLock(ctx, fmt.Sprint(round, "/", i)); err == nil {
-					t.Error("a server that hangs granted a lock")
-				}
-			})
-		}
-		wg.Wait()
-		time.Sleep(callTimeout + 100*time.Millisecond) // the connection is given up
-		server.Continue()
-		for i := range calls {
-			eventually(t, "a name is free", func() bool {
-				r := request(fmt.Sprint(round, "/", i))
-				a, err := other.Acquire(limited(t), r)
-				if err != nil || !a.Granted() {
-					return false
-				}
-				release(t, other, r)
-				return true
-			})
-		}
-	}
+	suites.GivenUp(t, c, openStore(t, url), stopping(server), callTimeout+100*time.Millisecond) // the connection is given up
 }
 
-// The store declares a timeout, so the core sets none. Every call must end by itself, also if it has
-// to wait for another call or for a connection. Its error must not match that of a context, because
-// that of the caller has not ended.
 func TestEveryCallEndsInTime(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
 	url := server.URL(server.Addr())
 	held := request("held")
-	check := func(t *testing.T, s *Store) {
-		t.Helper()
-		calls := map[string]func(ctx context.Context) error{
-			"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request("n")); return err },
-			"Release": func(ctx context.Context) error { return s.Release(ctx, held.Name, held.ID, store.Keep{}) },
-			"Leave":   func(ctx context.Context) error { return s.Leave(ctx, held.Name, held.ID) },
-			"Break":   func(ctx context.Context) error { return s.Break(ctx, held.Name, held.ID) },
-			"List":    func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
-			"Renew": func(ctx context.Context) error {
-				_, err := s.Renew(ctx, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
-				return err
-			},
-		}
-		limit := s.Capabilities().Timeout + grace + time.Second // the last for a busy machine
-		var wg sync.WaitGroup
-		for name, call := range calls {
-			for range 3 {
-				wg.Go(func() {
-					begin := time.Now()
-					err := call(context.Background())
-					if took := time.Since(begin); err == nil || took > limit {
-						t.Errorf("%s returned %v after %v, want an error within %v", name, err, took, limit)
-					}
-					if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no reply in time") {
-						t.Errorf("%s returned %v, want no reply in time", name, err)
-					}
-				})
-			}
-		}
-		wg.Wait()
-	}
 	t.Run("hung", func(t *testing.T) {
 		s := openStore(t, url)
 		granted(t, s, held)
 		server.Stop()
 		defer server.Continue()
-		check(t, s)
+		suites.EndInTime(t, s, held)
 	})
 	t.Run("hung before the first call", func(t *testing.T) {
 		s := openStore(t, url)
 		server.Stop()
 		defer server.Continue()
-		check(t, s)
+		suites.EndInTime(t, s, held)
 	})
 	t.Run("a dialer that does not look at its context", func(t *testing.T) {
 		hangs := make(chan struct{})
@@ -134,7 +76,7 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		db.SetMaxIdleConns(0)
 		hung.Store(true)
 		defer close(hangs)
-		check(t, s)
+		suites.EndInTime(t, s, held)
 		begin := time.Now()
 		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "no reply in time") {
 			t.Errorf("Close: %v", err)
@@ -224,7 +166,7 @@ func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 	}))
 	r := request("held")
 	granted(t, s, r)
-	renewal := []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}
+	renewal := []store.Renewal{renewal(r)}
 	if _, err := s.Renew(limited(t), renewal); err != nil {
 		t.Fatal(err)
 	}

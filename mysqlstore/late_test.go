@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -61,97 +61,11 @@ func (b *lateBed) arrive() {
 	eventually(b.t, "the late request was executed", func() bool { return b.proxy.Open() < b.open })
 }
 
-// A request may arrive after the call that undoes it, because the network delays it or the server
-// hangs. If it were granted, the name would be held without a holder until the TTL is over.
-func TestALateRequestIsNotGrantedAfterItsLeave(t *testing.T) {
-	b := newLateBed(t)
-	r := request("late")
-	b.delay(r)
-	if err := b.s.Leave(limited(t), r.Name, r.ID); err != nil {
-		t.Fatal(err)
-	}
-	b.arrive()
-	granted(t, b.other, request("late"))
-}
-
-func TestALateRequestIsNotGrantedAfterItWasRepeatedAndReleased(t *testing.T) {
-	b := newLateBed(t)
-	r := request("late")
-	b.delay(r)
-	granted(t, b.s, r)
-	release(t, b.s, r)
-	b.arrive()
-	granted(t, b.other, request("late"))
-}
-
-// The grant may be broken by any program, which does not know that a request of the holder has no reply.
-// If that request were granted, the holder would renew its lease again, with a token below that of
-// another holder.
-func TestABrokenGrantIsNotGrantedByALateRequest(t *testing.T) {
-	for _, who := range []string{"its own store", "another store"} {
-		t.Run("broken by "+who, func(t *testing.T) {
-			b := newLateBed(t)
-			r := request("broken")
-			b.delay(r)
-			granted(t, b.s, r)
-			breaker := b.s
-			if who == "another store" {
-				breaker = b.other
-			}
-			if err := breaker.Break(limited(t), r.Name, r.ID); err != nil {
-				t.Fatal(err)
-			}
-			next := request("broken")
-			granted(t, b.other, next)
-			release(t, b.other, next)
-			b.arrive()
-			out, err := b.s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
-			if err != nil || out[0].Status != store.Gone {
-				t.Errorf("Renew: %+v, %v; want that the grant is gone", out, err)
-			}
-			granted(t, b.other, request("broken"))
-		})
-	}
-}
-
-// Neither a renewal nor a refused Release ends a grant, even if the first request for it had no
-// reply.
-func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgain(t *testing.T) {
-	b := newLateBed(t)
-	r := request("renewed")
-	r.Mode = store.Shared
-	b.delay(r)
-	first := granted(t, b.s, r)
-	out, err := b.s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
-	if err != nil || out[0].Status != store.Extended {
-		t.Fatalf("Renew: %+v, %v", out, err)
-	}
-	if again := granted(t, b.s, r); again.Token != first.Token {
-		t.Errorf("token %d, then %d", first.Token, again.Token)
-	}
-	if err := b.s.Release(limited(t), r.Name, r.ID, store.Keep{State: store.Done, For: time.Minute}); !errors.Is(err, store.ErrInvalid) {
-		t.Fatalf("Release: %v", err)
-	}
-	if again := granted(t, b.s, r); again.Token != first.Token {
-		t.Errorf("token %d, then %d", first.Token, again.Token)
-	}
-}
-
-// Break ends only grants. A waiter keeps its place, even if its first request is late.
-func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
-	b := newLateBed(t)
-	granted(t, b.other, request("waiter"))
-	r := request("waiter")
-	r.Queue = true
-	b.delay(r)
-	refused(t, b.s, r)
-	if err := b.s.Break(limited(t), r.Name, r.ID); !errors.Is(err, store.ErrNotHeld) {
-		t.Fatalf("Break: %v", err)
-	}
-	b.arrive()
-	if again := refused(t, b.s, r); again.Place != 1 {
-		t.Errorf("place %d, want 1", again.Place)
-	}
+func TestLateRequestsAreNotGranted(t *testing.T) {
+	suites.Late(t, func(t *testing.T) *suites.LateBed {
+		b := newLateBed(t)
+		return &suites.LateBed{S: b.s, Other: b.other, Delay: b.delay, Arrive: b.arrive}
+	})
 }
 
 // A request that was not sent, because there was no connection for it, cannot arrive late.

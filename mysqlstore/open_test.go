@@ -131,7 +131,7 @@ func TestAUserWithTooFewConnectionsIsRefused(t *testing.T) {
 		defer s.Close()
 		r := request(user)
 		granted(t, s, r)
-		out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}})
+		out, err := s.Renew(limited(t), []store.Renewal{renewal(r)})
 		if err != nil || out[0].Status != store.Extended {
 			t.Errorf("limit %d: %+v, %v", limit, out, err)
 		}

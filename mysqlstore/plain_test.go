@@ -390,7 +390,7 @@ func TestClosedNameIsLeftToTransactions(t *testing.T) {
 	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
 		t.Errorf("release of a closed name: %v", err)
 	}
-	if out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}); err != nil || out[0].Status != store.Gone {
+	if out, err := s.Renew(limited(t), []store.Renewal{renewal(r)}); err != nil || out[0].Status != store.Gone {
 		t.Errorf("renewal of a closed name: %+v, %v", out, err)
 	}
 	if holder := refused(t, s, request("closed")).Holders[0]; holder.ID != r.ID || holder.State != store.Cooling {

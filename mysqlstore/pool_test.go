@@ -3,9 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,53 +15,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The application can use its pool for its own queries, however many goroutines wait for locks.
 func TestAThousandWaitersUseTwoConnections(t *testing.T) {
 	db := connectTo(t, nil)
 	db.SetMaxOpenConns(10)
-	holder, err := holdfast.New(newIn(t, db))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer holder.Close()
-	other := poolOf(t, databaseOf(t, db), nil)
-	other.SetMaxOpenConns(10)
-	waiter, err := holdfast.New(newIn(t, other))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer waiter.Close()
-	const names, each = 100, 10
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	for i := range names {
-		if _, err := holder.Lock(ctx, fmt.Sprint("name ", i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var wg sync.WaitGroup
-	for i := range names * each {
-		wg.Go(func() { waiter.Lock(ctx, fmt.Sprint("name ", i%names)) })
-	}
-	eventually(t, "all names have a waiter", func() bool {
-		var n int
-		if err := db.QueryRow("SELECT COUNT(*) FROM holdfast_claims").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n == names
-	})
-	most := 0
-	for begin := time.Now(); time.Since(begin) < 2*time.Second; time.Sleep(time.Millisecond) {
-		most = max(most, other.Stats().InUse)
-		if n := other.Stats().InUse; n > 2 {
-			t.Fatalf("%d connections are in use, want 2 at most", n)
-		}
-	}
-	if most == 0 {
-		t.Error("nobody polls")
-	}
-	cancel()
-	wg.Wait()
+	holder := newIn(t, poolOf(t, databaseOf(t, db), nil))
+	suites.ThousandWaiters(t, newIn(t, db), holder, func() int { return db.Stats().InUse }, func() {})
 }
 
 func TestConnectionsThatAreNotInUseAreClosed(t *testing.T) {
@@ -73,7 +29,7 @@ func TestConnectionsThatAreNotInUseAreClosed(t *testing.T) {
 	r := request("n")
 	granted(t, s, r)
 	begin := time.Now()
-	if _, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}); err != nil {
+	if _, err := s.Renew(limited(t), []store.Renewal{renewal(r)}); err != nil {
 		t.Fatal(err)
 	}
 	if n := db.Stats().InUse; n != 2 {
@@ -234,7 +190,7 @@ func TestAStoreStaysInTheDatabaseOfNew(t *testing.T) {
 		c.Close() // returns it to the pool
 	}
 	refused(t, s, request("n"))
-	out, err := s.Renew(limited(t), []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
+	out, err := s.Renew(limited(t), []store.Renewal{renewal(held)})
 	if err != nil || out[0].Status != store.Extended {
 		t.Errorf("Renew: %+v, %v", out, err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -140,135 +139,6 @@ func TestASweepRemovesWhatDeadClientsLeft(t *testing.T) {
 	}
 	if n := countNames(t, db); n != 0 {
 		t.Errorf("%d rows of names are left", n)
-	}
-}
-
-// A session that hangs with a locked row stops calls on its name and no others, and no call takes
-// longer than its context.
-func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
-	db := connectTo(t, nil)
-	s := newIn(t, db)
-	stuck, other := request("stuck"), request("other")
-	granted(t, s, stuck)
-	granted(t, s, other)
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name = 'stuck' FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
-	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if err := s.Release(ctx, stuck.Name, stuck.ID, store.Keep{}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Release: %v", err)
-	}
-	if took := time.Since(begin); took > 900*time.Millisecond {
-		t.Errorf("a call with 300 ms took %v", took)
-	}
-	_, err = s.Acquire(limited(t), request("stuck"))
-	if err == nil || !strings.Contains(err.Error(), "locked the row of this name") {
-		t.Errorf("Acquire: %v, want an error that says why", err)
-	}
-	// Calls on several names, one of them stuck, share a transaction.
-	errs := make(chan error)
-	names := []string{"a", "b", "stuck", "c", "d"}
-	for _, name := range names {
-		go func() {
-			_, err := s.Acquire(limited(t), request(name))
-			if name == "stuck" {
-				err = nil
-			}
-			errs <- err
-		}()
-	}
-	for range names {
-		if err := <-errs; err != nil {
-			t.Errorf("a name that is not locked: %v", err)
-		}
-	}
-	renewals := []store.Renewal{
-		{Name: stuck.Name, ID: stuck.ID, TTL: time.Minute, Mode: store.Exclusive},
-		{Name: other.Name, ID: other.ID, TTL: time.Minute, Mode: store.Exclusive},
-	}
-	out, err := s.Renew(limited(t), renewals)
-	if err != nil || out[0].Status != store.Unknown || out[0].Err == nil || out[1].Status != store.Extended {
-		t.Errorf("Renew of a name that is locked and another: %+v, %v", out, err)
-	}
-	begin = time.Now()
-	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if out, err := s.Renew(ctx, renewals[:1]); err == nil && out[0].Err == nil || time.Since(begin) > 900*time.Millisecond {
-		t.Errorf("Renew: %+v, %v after %v, want an error in time", out, err, time.Since(begin))
-	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	granted(t, s, stuck) // it is the same grant, or a new one if the Release was executed
-}
-
-// However many rows a hung session has locked, leases on other names are renewed in time, and
-// calls on other names wait only once.
-func TestManyRowsLockedByAnotherSessionHoldUpTheirNamesOnly(t *testing.T) {
-	db := connectTo(t, nil)
-	s := newIn(t, db)
-	const n = 8
-	var renewals []store.Renewal
-	var stuck []string
-	for i := range n {
-		for _, name := range []string{fmt.Sprint("locked", i), fmt.Sprint("other", i)} {
-			r := request(name)
-			granted(t, s, r)
-			renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, TTL: time.Minute, Mode: store.Exclusive})
-		}
-		stuck = append(stuck, fmt.Sprint("locked", i))
-	}
-	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name IN (" + literals(stuck) + ") FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
-	const most = (rowPatience + 2) * time.Second // instead of one second for each locked row
-	begin := time.Now()
-	out, err := s.Renew(limited(t), renewals)
-	if took := time.Since(begin); err != nil || took > most {
-		t.Fatalf("Renew: %v after %v", err, took)
-	}
-	for i := range out {
-		want := store.Extended
-		if strings.HasPrefix(renewals[i].Name, "locked") {
-			want = store.Unknown
-		}
-		if out[i].Status != want || want == store.Unknown && out[i].Err == nil {
-			t.Errorf("%s: %+v", renewals[i].Name, out[i])
-		}
-	}
-	begin = time.Now()
-	errs := make(chan error)
-	for i := range n {
-		for _, name := range []string{fmt.Sprint("locked", i), fmt.Sprint("new", i), fmt.Sprint("other", i)} {
-			go func() {
-				_, err := s.Acquire(limited(t), request(name))
-				if (err != nil) != strings.HasPrefix(name, "locked") {
-					errs <- fmt.Errorf("%s: %v", name, err)
-				} else {
-					errs <- nil
-				}
-			}()
-		}
-	}
-	for range 3 * n {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
-	}
-	if took := time.Since(begin); took > 2*most { // the first call and the others are in two requests
-		t.Errorf("the calls took %v", took)
 	}
 }
 
@@ -402,53 +272,5 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 	})
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("after %v", took)
-	}
-}
-
-// A hung server must not delay a call beyond its context, nor Close.
-func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
-	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
-	s := openStore(t, server.URL(server.Addr()))
-	held := request(t.Name())
-	granted(t, s, held)
-	if err := s.Break(limited(t), held.Name, store.NewID()); err != store.ErrNotHeld { // both connections are open now
-		t.Fatal(err)
-	}
-	server.Stop()
-	defer server.Continue()
-	for what, call := range map[string]func(ctx context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request("a")); return err },
-		"Release": func(ctx context.Context) error { return s.Release(ctx, held.Name, held.ID, store.Keep{}) },
-		"Leave":   func(ctx context.Context) error { return s.Leave(ctx, held.Name, held.ID) },
-		"Renew": func(ctx context.Context) error {
-			_, err := s.Renew(ctx, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}})
-			return err
-		},
-		"List": func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
-	} {
-		begin := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		err := call(ctx)
-		cancel()
-		if took := time.Since(begin); err == nil || took > time.Second {
-			t.Errorf("%s: %v after %v", what, err, took)
-		}
-	}
-	server.Continue()
-	granted(t, s, request(t.Name()+" again"))
-	server.Stop()
-	done := make(chan error, 1)
-	go func() {
-		_, err := s.Acquire(context.Background(), request("b"))
-		done <- err
-	}()
-	eventually(t, "a call is in flight", func() bool { return s.takeCalls.Len() > 0 })
-	begin := time.Now()
-	s.Close()
-	if err := <-done; !errors.Is(err, store.ErrClosed) {
-		t.Errorf("a call that Close ends: %v", err)
-	}
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("Close took %v", took)
 	}
 }

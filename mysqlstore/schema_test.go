@@ -131,7 +131,7 @@ func useEverything(t testing.TB, s *Store) {
 	if err := s.Wait(short, b.Name, b.ID); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Wait: %v", err)
 	}
-	renewals := []store.Renewal{{Name: a.Name, ID: a.ID, TTL: a.TTL, Mode: a.Mode}}
+	renewals := []store.Renewal{renewal(a)}
 	for range 2 {
 		if out, err := s.Renew(ctx, renewals); err != nil || out[0].Status != store.Extended {
 			t.Fatalf("Renew: %+v, %v", out, err)
@@ -177,8 +177,7 @@ func TestAnOlderProgramGrantsNothingBesideAnIncompatibleVersion(t *testing.T) {
 	granted(t, old, request("before"))
 	mustExec(t, db, "UPDATE holdfast_meta SET version = 2, compatible = 2")
 	time.Sleep(metaFresh)
-	waits := request("before")
-	waits.Queue = true
+	waits := queued("before")
 	for _, req := range []store.Request{request("after"), request("before"), waits} {
 		if answer, err := old.Acquire(limited(t), req); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
 			t.Errorf("%q: %+v, %v; want an ErrInvalid that says what to do", req.Name, answer, err)

@@ -193,8 +193,7 @@ func TestABatchOfWaiters(t *testing.T) {
 	for _, name := range names {
 		holding[name] = request(name)
 		granted(t, holder, holding[name])
-		req := request(name)
-		req.Queue = true
+		req := queued(name)
 		waiting[name] = req
 		refused(t, s, req)
 	}
@@ -350,8 +349,7 @@ func TestAWaiterLearnsOfChanges(t *testing.T) {
 			if err := c.first.Leave(limited(t), "n", c.waiting.ID); err != nil {
 				t.Fatal(err)
 			}
-			late := request("n")
-			late.Queue = true
+			late := queued("n")
 			refused(t, c.first, late)
 			if r := refused(t, c.second, c.waitingToo); r.Place != 1 || r.Waiters != 1 {
 				t.Errorf("%+v, want place 1 and one other waiter", r)

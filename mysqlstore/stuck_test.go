@@ -1,19 +1,15 @@
 package mysqlstore
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-
-	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -31,41 +27,34 @@ func lockRow(t testing.TB, db *sql.DB, name string) *sql.Tx {
 	return tx
 }
 
-// A row that another session has locked costs no lease on another name, even if the client waits
-// less long for a renewal than the store for the row.
-func TestALockedRowCostsNoLeaseOnAnotherName(t *testing.T) {
-	for what, shared := range map[string]bool{"one mode": false, "two modes": true} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			db := connectTo(t, nil)
-			const ttl = 4 * time.Second // a renewal may take a sixth of it
-			c, err := holdfast.New(newIn(t, db), holdfast.WithTTL(ttl))
-			if err != nil {
-				t.Fatal(err)
+// lockRows locks the rows of names for the suites.
+func lockRows(t testing.TB, db *sql.DB) func(names ...string) (unlock func()) {
+	return func(names ...string) func() {
+		var locks []*sql.Tx
+		for _, name := range names {
+			locks = append(locks, lockRow(t, db, name))
+		}
+		return func() {
+			for _, tx := range locks {
+				tx.Rollback()
 			}
-			defer c.Close()
-			lock := func(name string, how func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error)) *holdfast.Lease {
-				lease, err := how(t.Context(), name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return lease
-			}
-			others := []*holdfast.Lease{lock("other0", c.Lock), lock("other1", c.Lock)}
-			if shared {
-				others = append(others, lock("other2", c.RLock))
-			}
-			stuck := lock("stuck", c.Lock)
-			lockRow(t, db, "stuck")
-			<-stuck.Done()
-			time.Sleep(ttl / 2)
-			for _, lease := range others {
-				if err := lease.Err(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
+		}
 	}
+}
+
+func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
+	t.Run("calls", func(t *testing.T) {
+		db := connectTo(t, nil)
+		suites.StuckNames(t, newIn(t, db), 300, lockRows(t, db)) // if each of them waits for a stuck name, there are about 150
+	})
+	t.Run("leases", func(t *testing.T) {
+		db := connectTo(t, nil)
+		suites.StuckLease(t, newIn(t, db), 4*time.Second, lockRows(t, db))
+	})
+	t.Run("renewals", func(t *testing.T) {
+		db := connectTo(t, nil)
+		suites.StuckRenewals(t, newIn(t, db), lockRows(t, db))
+	})
 }
 
 // A renewal waits for a locked row once. Later ones try again without waiting, until the row is not
@@ -77,7 +66,7 @@ func TestARenewalWaitsOnceForALockedRow(t *testing.T) {
 	for i := range 3 {
 		r := request(fmt.Sprint("n", i))
 		granted(t, s, r)
-		renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode})
+		renewals = append(renewals, renewal(r))
 	}
 	tx := lockRow(t, db, "n1")
 	renew := func(locked bool, waits bool) {
@@ -116,8 +105,7 @@ func TestLockedClaimsHoldUpTheirNameOnly(t *testing.T) {
 		holding = request(name)
 		granted(t, holder, holding)
 		for range 12 {
-			last = request(name)
-			last.Queue = true
+			last = queued(name)
 			refused(t, s, last)
 		}
 	}
@@ -142,8 +130,7 @@ func TestLockedClaimsFailCallsOnTheirNameOnly(t *testing.T) {
 	for _, name := range names {
 		holding[name] = request(name)
 		granted(t, holder, holding[name])
-		behind := request(name)
-		behind.Queue = true
+		behind := queued(name)
 		waiting[name] = behind
 		refused(t, s, behind)
 	}
@@ -209,7 +196,7 @@ func TestARowThatIsLockedDelaysNoStatementOnOtherNames(t *testing.T) {
 	renewAll := func(t *testing.T, s *Store) {
 		renewals := make([]store.Renewal, names)
 		for i, r := range held {
-			renewals[i] = store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}
+			renewals[i] = renewal(r)
 		}
 		out, err := s.Renew(limited(t), renewals)
 		if err != nil || slices.ContainsFunc(out, func(r store.Renewed) bool { return r.Status != store.Extended }) {
@@ -244,8 +231,7 @@ func TestARowThatIsLockedDelaysNoStatementOnOtherNames(t *testing.T) {
 			mustExec(t, db, "DELETE FROM holdfast_names", "DELETE FROM holdfast_claims", "UPDATE holdfast_meta SET low = 1000, swept = 0")
 			granted(t, s, request("stuck"))
 			granted(t, s, request("crowded"))
-			behind := request("crowded")
-			behind.Queue = true
+			behind := queued("crowded")
 			refused(t, s, behind)
 			for i := range held {
 				if test.do != nil {
@@ -294,7 +280,7 @@ func TestAProgramThatOnlyRenewsSweeps(t *testing.T) {
 	s.sweep.next = time.Time{} // as after ten seconds
 	s.sweep.mu.Unlock()
 	mustExec(t, db, "UPDATE holdfast_meta SET low = 1000, swept = 0", "INSERT INTO holdfast_names (name, last) VALUES ('unused', 1)")
-	if _, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}); err != nil {
+	if _, err := s.Renew(limited(t), []store.Renewal{renewal(r)}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the unused row is removed", func() bool { return countNames(t, db) == 1 })
@@ -319,70 +305,12 @@ func TestAProgramThatEndsSoonSweeps(t *testing.T) {
 	}
 }
 
-// A hung client has locked the rows of a few names. Many calls on these names wait for a row once, and
-// do not delay calls on other names all the time.
-func TestAStuckNameDoesNotDelayOthers(t *testing.T) {
-	db := connectTo(t, nil)
-	c, err := holdfast.New(newIn(t, db))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	pair := func(name string) error {
-		lease, err := c.Lock(t.Context(), name)
-		if err == nil {
-			err = lease.Unlock(t.Context())
-		}
-		return err
-	}
-	stuck := []string{"stuck0", "stuck1", "stuck2"}
-	for _, name := range stuck { // so that there are rows
-		if err := pair(name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range stuck {
-		lockRow(t, db, name)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg, others sync.WaitGroup
-	for i := range 20 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if lease, err := c.Lock(ctx, stuck[i%len(stuck)]); err == nil {
-					lease.Unlock(ctx)
-				}
-			}
-		})
-	}
-	var calls atomic.Int64
-	until := time.Now().Add(4 * time.Second)
-	for i := range 20 {
-		others.Go(func() {
-			for time.Now().Before(until) {
-				if err := pair(fmt.Sprint("other", i)); err != nil {
-					t.Error(err)
-				}
-				calls.Add(1)
-			}
-		})
-	}
-	others.Wait()
-	t.Logf("%d calls on other names", calls.Load())
-	if calls.Load() < 400 { // if each of them waits for a stuck name, there are about 200
-		t.Error("the stuck names delay others")
-	}
-	cancel()
-	wg.Wait()
-}
-
 // A waiter that only keeps its place does not need the row of its name.
 func TestAWaiterOfAStuckNameKeepsItsPlace(t *testing.T) {
 	db := connectTo(t, nil)
 	s := newIn(t, db)
 	granted(t, s, request("n"))
-	w := request("n")
-	w.Queue = true
+	w := queued("n")
 	refused(t, s, w)
 	tx := lockRow(t, db, "n")
 	if _, err := s.Acquire(limited(t), request("n")); !isLocked(err) {

@@ -123,7 +123,7 @@ func TestARenewalDoesNotWaitForANameThatOthersWaitFor(t *testing.T) {
 	for range 20 {
 		wg.Go(func() { s.Acquire(ctx, request("blocked")) })
 		soon, stop := context.WithTimeout(t.Context(), time.Second)
-		out, err := s.Renew(soon, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
+		out, err := s.Renew(soon, []store.Renewal{renewal(held)})
 		stop()
 		if err != nil || out[0].Status != store.Extended {
 			t.Fatalf("a renewal while another name is blocked: %+v, %v", out, err)

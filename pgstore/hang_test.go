@@ -3,10 +3,8 @@ package pgstore_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,99 +18,38 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A hung server must not delay a call beyond its context, nor Close for long.
+// stopping returns a function that stops a server, for the suites.
+func stopping(p *servers.Postgres) func() (goOn func()) {
+	return func() func() {
+		p.Stop()
+		return p.Continue
+	}
+}
+
 func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
-	s, other := openStore(t, p.URL()), openStore(t, p.URL())
-	held, waits := request("held"), request("held")
-	granted(t, s, held)
-	waits.Queue = true
-	refused(t, s, waits)
-	p.Stop()
-	defer p.Continue()
-	for what, call := range map[string]func(ctx context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request("a")); return err },
-		"Wait":    func(ctx context.Context) error { return s.Wait(ctx, waits.Name, waits.ID) },
-		"Release": func(ctx context.Context) error { return s.Release(ctx, held.Name, held.ID, store.Keep{}) },
-		"Leave":   func(ctx context.Context) error { return s.Leave(ctx, held.Name, held.ID) },
-		"Renew": func(ctx context.Context) error {
-			_, err := s.Renew(ctx, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}})
-			return err
-		},
-		"List": func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
-	} {
-		begin := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		err := call(ctx)
-		cancel()
-		early := what == "Wait" // Wait may return for no reason
-		if took := time.Since(begin); err == nil && !early || took > 2*time.Second {
-			t.Errorf("%s: %v after %v", what, err, took)
-		}
-	}
-	begin := time.Now()
-	s.Close()
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("Close took %v", took)
-	}
-	p.Continue()
-	granted(t, other, request("after"))
+	suites.HungServer(t, openStore(t, p.URL()), openStore(t, p.URL()), stopping(p))
 }
 
-// The store declares a timeout, so the core sets none. Every call must end by itself, also if it has
-// to wait for another call or for a connection. Its error must not match that of a context, because
-// that of the caller has not ended.
+func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	suites.GivenUp(t, client(t, openStore(t, p.URL())), openStore(t, p.URL()), stopping(p), 50*time.Millisecond)
+}
+
 func TestEveryCallEndsInTime(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	held := request("held")
 	check := func(t *testing.T, s *pgstore.Store) {
 		t.Helper()
-		renewals := []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}}
-		renew := func(ctx context.Context, renewals []store.Renewal) error {
-			outcomes, err := s.Renew(ctx, renewals)
-			for i := range outcomes {
-				err = errors.Join(err, outcomes[i].Err)
-			}
-			return err
-		}
-		calls := map[string]func(ctx context.Context) error{
-			"Acquire":    func(ctx context.Context) error { _, err := s.Acquire(ctx, request("n")); return err },
-			"Release":    func(ctx context.Context) error { return s.Release(ctx, held.Name, held.ID, store.Keep{}) },
-			"Leave":      func(ctx context.Context) error { return s.Leave(ctx, held.Name, held.ID) },
-			"Break":      func(ctx context.Context) error { return s.Break(ctx, held.Name, held.ID) },
-			"List":       func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
-			"Renew":      func(ctx context.Context) error { return renew(ctx, renewals) },
-			"Renew many": func(ctx context.Context) error { return renew(ctx, slices.Repeat(renewals, 200)) },
-		}
-		limit := s.Capabilities().Timeout + 2*time.Second // the last for a busy machine
-		endless, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		var wg sync.WaitGroup
-		for name, call := range calls {
-			for i := range 4 {
-				ctx := context.Background()
-				if i%2 == 0 {
-					ctx = endless
-				}
-				wg.Go(func() {
-					begin := time.Now()
-					err := call(ctx)
-					if took := time.Since(begin); err == nil || took > limit {
-						t.Errorf("%s returned %v after %v, want an error within %v", name, err, took, limit)
-					}
-					if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no reply in time") {
-						t.Errorf("%s returned %v, want no reply in time", name, err)
-					}
-				})
-			}
-		}
-		wg.Wait()
+		suites.EndInTime(t, s, held)
 		eventually(t, "the batches have ended too", func() bool { return pgstore.InFlight(s) == 0 })
 	}
 	t.Run("hung", func(t *testing.T) {
@@ -136,11 +73,7 @@ func TestEveryCallEndsInTime(t *testing.T) {
 	})
 	t.Run("pool used up", func(t *testing.T) {
 		pool := newPool(t, p.URL(), 2)
-		s, err := pgstore.New(pool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := newIn(t, pool)
 		for range 2 {
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {
@@ -252,89 +185,6 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	}
 }
 
-// Callers give up while the server hangs. When the server continues, it executes their requests
-// and the requests that undo them in any order.
-func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
-	t.Parallel()
-	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
-	c, err := holdfast.Open(t.Context(), p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	other := openStore(t, p.URL())
-	const rounds, calls = 5, 16
-	for round := range rounds {
-		var wg sync.WaitGroup
-		for i := range calls { // so that there are connections
-			wg.Go(func() {
-				lease, err := c.TryLock(t.Context(), fmt.Sprint("warm", i))
-				if err == nil {
-					err = lease.Unlock(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		p.Stop()
-		for i := range calls {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
-				defer cancel()
-				if _, err := c.TryLock(ctx, fmt.Sprint(round, "/", i)); err == nil {
-					t.Error("a server that hangs granted a lock")
-				}
-			})
-		}
-		wg.Wait()
-		time.Sleep(50 * time.Millisecond) // meanwhile the requests that undo them are sent
-		p.Continue()
-		for i := range calls {
-			eventually(t, "a name is held by nobody", func() bool {
-				r := request(fmt.Sprint(round, "/", i))
-				a, err := other.Acquire(t.Context(), r)
-				if err != nil || !a.Granted() {
-					return false
-				}
-				release(t, other, r)
-				return true
-			})
-		}
-	}
-}
-
-// contend lets workers, which share clients, take one name after the other for a time. It checks that
-// a name has one holder at a time and that its tokens grow. After each turn of a worker, it calls
-// after with the outcome of Unlock.
-func contend(t *testing.T, clients []*holdfast.Client, workers, names int, d time.Duration, after func(turn int, unlocked error), opts ...holdfast.CallOption) {
-	held, tokens := make([]atomic.Bool, names), make([]atomic.Int64, names)
-	end := time.Now().Add(d)
-	var wg sync.WaitGroup
-	for i := range workers {
-		wg.Go(func() {
-			for turn := i; time.Now().Before(end); turn++ {
-				n := turn % names
-				lease, err := clients[i%len(clients)].Lock(t.Context(), fmt.Sprint("name", n), opts...)
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-					return
-				}
-				if !held[n].CompareAndSwap(false, true) {
-					t.Errorf("name%d has two holders", n)
-				}
-				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
-					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
-				}
-				held[n].Store(false)
-				after(turn, lease.Unlock(t.Context()))
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // PgBouncer is in transaction mode, has more clients than connections, and is restarted during
 // the test.
 func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
@@ -344,17 +194,12 @@ func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
 	const clients, names = 64, 20
 	var all []*holdfast.Client
 	for range clients {
-		c, err := holdfast.Open(t.Context(), servers.PostgresURL(b.Addr())+"&pool_max_conns=2")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		all = append(all, c)
+		all = append(all, client(t, open(t, servers.PostgresURL(b.Addr())+"&pool_max_conns=2")))
 	}
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		contend(t, all, clients, names, 6*time.Second, func(_ int, unlocked error) {
+		suites.Contend(t, all, clients, names, 6*time.Second, func(_ int, unlocked error) {
 			if unlocked != nil && !errors.Is(unlocked, holdfast.ErrUnavailable) {
 				t.Errorf("Unlock: %v", unlocked)
 			}
@@ -368,7 +213,6 @@ func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
 	if n := done.Load() - before; n < clients {
 		t.Errorf("%d locks after the restart of PgBouncer, want at least one for each client", n)
 	}
-	t.Logf("%d locks", done.Load())
 }
 
 // The errors of a standby server, and of settings that end statements early, say what to do.
@@ -420,18 +264,13 @@ func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
 	url := p.URL() + "&schema=batched&application_name=batched&pool_max_conns=3"
 	var all []*holdfast.Client
 	for range 2 {
-		c, err := holdfast.Open(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		all = append(all, c)
+		all = append(all, client(t, open(t, url)))
 	}
 	const d = 3 * time.Second
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		contend(t, all, 64, 16, d, func(_ int, unlocked error) {
+		suites.Contend(t, all, 64, 16, d, func(_ int, unlocked error) {
 			if unlocked != nil && !errors.Is(unlocked, holdfast.ErrUnavailable) {
 				t.Errorf("Unlock: %v", unlocked)
 			}
@@ -445,7 +284,6 @@ func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
 	if done.Load() < 64 {
 		t.Errorf("only %d locks", done.Load())
 	}
-	t.Logf("%d locks", done.Load())
 }
 
 // Low timeouts that an administrator has set for all sessions end statements and connections of a
@@ -459,23 +297,14 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	}
 	var all []*holdfast.Client
 	for range 2 {
-		s, err := pgstore.New(newPool(t, url, 4), pgstore.InSchema("low"), pgstore.Logger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		c, err := holdfast.New(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		all = append(all, c)
+		s := newIn(t, newPool(t, url, 4), pgstore.InSchema("low"), pgstore.Logger(slog.New(slog.DiscardHandler)))
+		all = append(all, client(t, s))
 	}
 	long, err := all[0].Lock(t.Context(), "long", holdfast.TTL(2*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	contend(t, all, 32, 2, 4*time.Second, func(k int, unlocked error) {
+	suites.Contend(t, all, 32, 2, 4*time.Second, func(k int, unlocked error) {
 		if unlocked != nil {
 			t.Errorf("Unlock: %v", unlocked)
 		}
@@ -538,7 +367,7 @@ func TestCallsEndInTimeOnAPoolThatIsSlowToCancel(t *testing.T) {
 			return err
 		},
 		"Renew": func(ctx context.Context) error {
-			renewal := store.Renewal{Name: held.Name, ID: held.ID, Mode: held.Mode, TTL: held.TTL}
+			renewal := renewal(held)
 			_, err := s.Renew(ctx, []store.Renewal{renewal, {Name: "gone", ID: store.NewID(), Mode: store.Exclusive, TTL: held.TTL}})
 			return err
 		},

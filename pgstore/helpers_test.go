@@ -3,22 +3,27 @@ package pgstore_test
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
+	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds the wait for events that should happen soon. Only a failing test waits that
-// long.
-const patience = 20 * time.Second
+const patience = suites.Patience
+
+var (
+	request, renewal          = suites.Request, suites.Renewal
+	granted, refused, release = suites.Granted, suites.Refused, suites.Release
+	eventually                = suites.Eventually
+)
 
 // long makes some tests run for longer: see make soak.
 var long = flag.Duration("long", 0, "how long the test of 64 clients runs; 0 means some seconds")
@@ -29,32 +34,7 @@ var shared struct {
 	server *servers.Postgres
 }
 
-// keeper is a testing.TB that lives as long as the test binary.
-type keeper struct {
-	testing.TB
-	cleanups []func()
-}
-
-func (k *keeper) Helper()          {}
-func (k *keeper) Cleanup(f func()) { k.cleanups = append(k.cleanups, f) }
-func (k *keeper) Failed() bool     { return false }
-func (k *keeper) TempDir() string {
-	dir, err := os.MkdirTemp("", "pgstore")
-	if err != nil {
-		panic(err)
-	}
-	k.Cleanup(func() { os.RemoveAll(dir) })
-	dir += "/1"
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		panic(err)
-	}
-	return dir
-}
-func (k *keeper) Fatal(args ...any)            { panic(fmt.Sprint(args...)) }
-func (k *keeper) Fatalf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
-func (k *keeper) Logf(f string, args ...any)   { fmt.Fprintf(os.Stderr, f+"\n", args...) }
-
-var kept keeper
+var kept servers.Host
 
 func TestMain(m *testing.M) {
 	// Tests with a server of their own run in parallel. They mostly wait for time limits.
@@ -63,9 +43,7 @@ func TestMain(m *testing.M) {
 		f.Value.Set("4")
 	}
 	code := m.Run()
-	for i := len(kept.cleanups) - 1; i >= 0; i-- {
-		kept.cleanups[i]()
-	}
+	kept.End()
 	os.Exit(code)
 }
 
@@ -118,49 +96,6 @@ func newPool(t testing.TB, url string, conns int32) *pgxpool.Pool {
 	return pool
 }
 
-// request returns an exclusive request for a name under a new identity. Its TTL is longer than a
-// test takes.
-func request(name string) store.Request {
-	return store.Request{
-		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
-		TTL: time.Minute, Tokens: 1, Owner: "host/1234/abcdef",
-	}
-}
-
-// granted makes a request, and fails the test if it is refused.
-func granted(t testing.TB, s store.Store, req store.Request) store.Answer {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	answer, err := s.Acquire(ctx, req)
-	if err != nil || !answer.Granted() {
-		t.Fatalf("Acquire %q: %+v, %v; want a grant", req.Name, answer.Refusal, err)
-	}
-	return answer
-}
-
-// refused makes a request, and fails the test if it is granted.
-func refused(t testing.TB, s store.Store, req store.Request) *store.Refusal {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	answer, err := s.Acquire(ctx, req)
-	if err != nil || answer.Granted() {
-		t.Fatalf("Acquire %q: %+v, %v; want a refusal", req.Name, answer, err)
-	}
-	return answer.Refusal
-}
-
-// eventually waits until a condition is true.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %s", patience, what)
-		}
-	}
-}
-
 // rows lists the holders and waiters in a schema. Rows of free names stay for some seconds, and
 // records of late requests for a minute.
 func rows(t testing.TB, p *servers.Postgres, schema string) (list []string) {
@@ -171,4 +106,28 @@ func rows(t testing.TB, p *servers.Postgres, schema string) (list []string) {
 		list = append(list, row[0])
 	}
 	return list
+}
+
+func openStore(t testing.TB, url string) *pgstore.Store { return open(t, url).(*pgstore.Store) }
+
+// newIn returns a store on a pool of an application.
+func newIn(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore.Store {
+	t.Helper()
+	s, err := pgstore.New(pool, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// client returns a client of a store.
+func client(t testing.TB, s store.Store) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }

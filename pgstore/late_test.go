@@ -3,19 +3,18 @@ package pgstore_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -89,17 +88,16 @@ func (b *lateBed) arrive() {
 	eventually(b.t, "the late request is still in flight", func() bool { return b.proxy.Open() < b.open })
 }
 
-// A request may arrive after the call that undoes it, because the network delays it or the server
-// hangs. If it were granted, the name would be held without a holder until the TTL is over.
-func TestALateRequestIsNotGrantedAfterItsLeave(t *testing.T) {
-	b := newLateBed(t, 1)
-	r := request("late")
-	b.delay(r)
-	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
-		t.Fatal(err)
-	}
-	b.arrive()
-	granted(t, b.other, request("late"))
+func TestLateRequestsAreNotGranted(t *testing.T) {
+	suites.Late(t, func(t *testing.T) *suites.LateBed {
+		b := newLateBed(t, 1)
+		granted(t, b.other, request("listen"))
+		waiter := queued(t, b.s, "listen") // from here on it listens through the proxy
+		if err := b.s.Leave(t.Context(), waiter.Name, waiter.ID); err != nil {
+			t.Fatal(err)
+		}
+		return &suites.LateBed{S: b.s, Other: b.other, Delay: b.delay, Arrive: b.arrive}
+	})
 }
 
 func TestALateRequestOfABatchIsNotGrantedAfterItsLeave(t *testing.T) {
@@ -125,21 +123,6 @@ func TestALateRequestOfABatchIsNotGrantedAfterItsLeave(t *testing.T) {
 	busy.Wait()
 	eventually(t, "the late request is still in flight", func() bool { return pgstore.InFlight(b.s) == 0 })
 	granted(t, b.other, request("late"))
-}
-
-func TestALateRequestIsNotGrantedAfterItWasRepeatedAndReleased(t *testing.T) {
-	for _, keep := range []store.Keep{{}, {State: store.Cooling, For: time.Millisecond}} {
-		b := newLateBed(t, 1)
-		r := request(fmt.Sprint("late ", keep.State))
-		b.delay(r)
-		granted(t, b.s, r)
-		if err := b.s.Release(t.Context(), r.Name, r.ID, keep); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * keep.For)
-		b.arrive()
-		granted(t, b.other, request(r.Name))
-	}
 }
 
 func TestALateHeartbeatOfAWaiterDoesNotBringItBack(t *testing.T) {
@@ -182,42 +165,6 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 	}
 }
 
-// A renewal does not end a grant, even if the first request for it had no reply.
-func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARenewal(t *testing.T) {
-	b := newLateBed(t, 1)
-	r := request("renewed")
-	r.Mode = store.Shared
-	b.delay(r)
-	first := granted(t, b.s, r)
-	out, err := b.s.Renew(t.Context(), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
-	if err != nil || out[0].Status != store.Extended {
-		t.Fatalf("Renew: %+v, %v", out, err)
-	}
-	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 0 {
-		t.Errorf("%d notes of a grant that is alive", n)
-	}
-	if again := granted(t, b.s, r); again.Token != first.Token {
-		t.Errorf("token %d, then %d", first.Token, again.Token)
-	}
-	b.arrive()
-}
-
-// A Release that is refused changes nothing.
-func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARefusedRelease(t *testing.T) {
-	b := newLateBed(t, 1)
-	r := request("kept")
-	r.Mode = store.Shared
-	b.delay(r)
-	first := granted(t, b.s, r)
-	if err := b.s.Release(t.Context(), r.Name, r.ID, store.Keep{State: store.Done, For: time.Minute}); !errors.Is(err, store.ErrInvalid) {
-		t.Fatalf("Release: %v", err)
-	}
-	if again := granted(t, b.s, r); again.Token != first.Token {
-		t.Errorf("token %d, then %d", first.Token, again.Token)
-	}
-	b.arrive()
-}
-
 // Records of late requests also expire on a name that is never free.
 func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
 	b := newLateBed(t, 1)
@@ -236,57 +183,6 @@ func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
 	}
 }
 
-// Break ends only grants. A waiter keeps its place, even if its first request is late.
-func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
-	b := newLateBed(t, 1)
-	granted(t, b.other, request("waiter"))
-	first := queued(t, b.s, "waiter") // listens from here on, through the proxy
-	if err := b.s.Leave(t.Context(), first.Name, first.ID); err != nil {
-		t.Fatal(err)
-	}
-	r := request("waiter")
-	r.Queue = true
-	b.delay(r)
-	refused(t, b.s, r)
-	if err := b.s.Break(t.Context(), r.Name, r.ID); !errors.Is(err, store.ErrNotHeld) {
-		t.Fatalf("Break: %v", err)
-	}
-	b.arrive()
-	if again := refused(t, b.s, r); again.Place != 1 {
-		t.Errorf("place %d, want 1", again.Place)
-	}
-}
-
-// The grant may be broken by any program, which does not know that a request of the holder has no reply.
-// If that request were granted, the holder would renew its lease again, with a token below that of
-// another holder.
-func TestABrokenGrantIsNotGrantedByALateRequest(t *testing.T) {
-	for _, who := range []string{"its own store", "another store"} {
-		t.Run("broken by "+who, func(t *testing.T) {
-			b := newLateBed(t, 1)
-			r := request("broken by " + who)
-			b.delay(r)
-			granted(t, b.s, r)
-			breaker := store.Store(b.s)
-			if who == "another store" {
-				breaker = b.other
-			}
-			if err := breaker.Break(t.Context(), r.Name, r.ID); err != nil {
-				t.Fatal(err)
-			}
-			next := request("broken by " + who)
-			granted(t, b.other, next)
-			release(t, b.other, next)
-			b.arrive()
-			out, err := b.s.Renew(t.Context(), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
-			if err != nil || out[0].Status != store.Gone {
-				t.Errorf("Renew: %+v, %v; want that the grant is gone", out, err)
-			}
-			granted(t, b.other, request("broken by "+who))
-		})
-	}
-}
-
 // A renewal of many grants needs several statements. If its time is over after the first ones, the
 // grants that they have extended count as renewed.
 func TestARenewalThatIsGivenUpReturnsWhatWasRenewed(t *testing.T) {
@@ -296,7 +192,7 @@ func TestARenewalThatIsGivenUpReturnsWhatWasRenewed(t *testing.T) {
 	for i := range renewals {
 		r := request(fmt.Sprintf("many/%03d/", i))
 		granted(t, b.other, r)
-		renewals[i] = store.Renewal{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}
+		renewals[i] = renewal(r)
 	}
 	var out []store.Renewed
 	b.proxy.Abandon(t, func(request []byte) bool { return bytes.Contains(request, []byte(renewals[n-1].Name)) }, func(ctx context.Context) (err error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
@@ -24,132 +22,11 @@ import (
 func TestAThousandWaitersUseTwoConnectionsOfAnApplicationsPool(t *testing.T) {
 	p := server(t)
 	pool := newPool(t, p.URL()+"&application_name=thousand", 10)
-	s, err := pgstore.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	holder := openStore(t, p.URL())
-	const n = 1000
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	most := 0
-	for i := range n {
-		name := fmt.Sprint("thousand", i%10)
-		if i < 10 {
-			granted(t, holder, request(name))
+	suites.ThousandWaiters(t, newIn(t, pool), openStore(t, p.URL()), func() int { return int(pool.Stat().AcquiredConns()) }, func() {
+		if n := number(t, p, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'thousand'"); n > 3 {
+			t.Errorf("%d connections to the server, want two of the pool and one that listens", n)
 		}
-		req := request(name)
-		req.Queue = true
-		wg.Go(func() { // as the core does
-			for ctx.Err() == nil {
-				a, err := s.Acquire(ctx, req)
-				if err != nil || a.Granted() {
-					if ctx.Err() == nil {
-						t.Errorf("a waiter: %v", err)
-					}
-					return
-				}
-				wait, cancel := context.WithTimeout(ctx, a.Refusal.Again)
-				s.Wait(wait, req.Name, req.ID)
-				cancel()
-			}
-		})
-	}
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		most = max(most, int(pool.Stat().AcquiredConns()))
-	}
-	listen, err := strconv.Atoi(p.Value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'thousand'"))
-	if err != nil || listen > 3 {
-		t.Errorf("%d connections to the server, %v; want two of the pool and one that listens", listen, err)
-	}
-	if most > 2 {
-		t.Errorf("%d connections of the pool were in use, want at most 2", most)
-	}
-	cancel()
-	wg.Wait()
-}
-
-func TestCallsReturnAtTheirDeadlineIfTheApplicationUsesUpItsPool(t *testing.T) {
-	p := server(t)
-	pool := newPool(t, p.URL(), 2)
-	s, err := pgstore.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	r := request("exhausted")
-	granted(t, s, r)
-	for range 2 {
-		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Release()
-	}
-	calls := map[string]func(ctx context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request("other")); return err },
-		"Release": func(ctx context.Context) error { return s.Release(ctx, r.Name, r.ID, store.Keep{}) },
-		"Leave":   func(ctx context.Context) error { return s.Leave(ctx, r.Name, r.ID) },
-		"Break":   func(ctx context.Context) error { return s.Break(ctx, r.Name, r.ID) },
-		"List":    func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
-		"Renew": func(ctx context.Context) error {
-			_, err := s.Renew(ctx, []store.Renewal{{Name: r.Name, ID: r.ID, TTL: time.Minute, Mode: store.Exclusive}})
-			return err
-		},
-	}
-	var wg sync.WaitGroup
-	for name, call := range calls {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-			defer cancel()
-			begin := time.Now()
-			err := call(ctx)
-			if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
-				t.Errorf("%s: %v after %v, want the error of its context", name, err, took)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// A caller that gives up does not cost a connection of the pool, because its batch continues
-// without it.
-func TestAClientWorksAfterItsPoolWasUsedUp(t *testing.T) {
-	p := server(t)
-	pool := newPool(t, p.URL(), 2)
-	s, err := pgstore.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	a, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	locked := make(chan error, 1)
-	go func() {
-		lease, err := c.Lock(t.Context(), "later")
-		if err == nil {
-			err = lease.Unlock(t.Context())
-		}
-		locked <- err
-	}()
-	time.Sleep(50 * time.Millisecond)
-	a.Release()
-	b.Release()
-	if err := <-locked; err != nil {
-		t.Errorf("Lock: %v", err)
-	}
+	})
 }
 
 // The application may set its own handler for notifications of its pool. The store still gets its
@@ -167,11 +44,7 @@ func TestAHandlerForNotificationsOfThePoolDoesNotMatter(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	s, err := pgstore.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	s := newIn(t, pool)
 	holder := request("handler")
 	granted(t, s, holder)
 	next := waitFor(s, queued(t, s, "handler"))
@@ -244,14 +117,10 @@ func TestSixteenClientsWithDefaultPoolsFitOnADefaultServer(t *testing.T) {
 func TestAnApplicationThatUsesUpItsPool(t *testing.T) {
 	p := server(t)
 	pool := newPool(t, p.URL(), suites.PoolConns)
-	s, err := pgstore.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	suites.PoolUsedUp(t, s, openStore(t, p.URL()), func() func() {
+	suites.PoolUsedUp(t, newIn(t, pool), openStore(t, p.URL()), func() func() {
 		taken := make([]*pgxpool.Conn, suites.PoolConns)
 		for i := range taken {
+			var err error
 			if taken[i], err = pool.Acquire(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -47,7 +47,7 @@ func TestASuccessAfterTheDeadlineIsNotBelieved(t *testing.T) {
 		r := request(fmt.Sprint("held", i))
 		granted(t, s, r)
 		held = append(held, r)
-		renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL})
+		renewals = append(renewals, renewal(r))
 	}
 	replica := p.StartReplica(t)
 	configure(t, p, "synchronous_standby_names", "replica")

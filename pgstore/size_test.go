@@ -2,21 +2,20 @@ package pgstore_test
 
 import (
 	"context"
-	"errors"
+	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -37,85 +36,27 @@ func TestManyClientsLoseNoUpdateAndSeeNoDeadlock(t *testing.T) {
 		clients, names, d = 64, 200, *long
 	}
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: *long == 0, Config: []string{"max_connections=300", "autovacuum_naptime=5s"}})
-	p.Must("CREATE TABLE fenced (name text PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 50)")
-	p.Must(fmt.Sprintf("INSERT INTO fenced SELECT 'name' || i, 0 FROM generate_series(0, %d) i", names-1))
-	p.Must(sqlfence.PostgreSQL("public").Schema())
-	pool := newPool(t, p.URL(), 16)
-	var done atomic.Int64
-	var wg sync.WaitGroup
-	ctx := t.Context()
-	all := make([]*holdfast.Client, clients)
-	for i := range all {
-		s, err := store.Open(ctx, p.URL()+"&pool_max_conns=2")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		if all[i], err = holdfast.New(s); err != nil {
-			t.Fatal(err)
-		}
-		defer all[i].Close()
+	var all []*holdfast.Client
+	for range clients {
+		all = append(all, client(t, open(t, p.URL()+"&pool_max_conns=2")))
 	}
-	end := time.Now().Add(d)
-	for _, c := range all {
-		for range 2 {
-			wg.Go(func() {
-				for time.Now().Before(end) {
-					name := fmt.Sprint("name", rand.IntN(names))
-					err := c.Do(ctx, name, func(ctx context.Context) error { return addOne(ctx, pool, name) })
-					if errors.Is(err, holdfast.ErrLost) {
-						continue // the machine was too slow to renew in time
-					}
-					if err != nil {
-						t.Errorf("%s: %v", name, err)
-						return
-					}
-					done.Add(1)
-				}
-			})
-		}
+	db, err := sql.Open("pgx", p.URL())
+	if err != nil {
+		t.Fatal(err)
 	}
-	wg.Wait()
-	if sum := number(t, p, "SELECT sum(n) FROM fenced"); int64(sum) != done.Load() {
-		t.Errorf("%d updates, but the rows count %d", done.Load(), sum)
-	}
+	defer db.Close()
+	db.SetMaxOpenConns(16)
+	done := suites.Updates(t, db, sqlfence.PostgreSQL("public"), all, names, d)
 	if n := number(t, p, "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"); n != 0 {
 		t.Errorf("%d deadlocks", n)
 	}
 	size := number(t, p, "SELECT pg_total_relation_size('holdfast.names') + pg_total_relation_size('holdfast.waiters') + pg_total_relation_size('holdfast.holders')")
 	dead := number(t, p, "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE schemaname = 'holdfast'")
-	t.Logf("%d pairs; the tables have %d KiB and %d dead tuples; of the updates %s%% were HOT", done.Load(), size>>10, dead,
+	t.Logf("%d pairs; the tables have %d KiB and %d dead tuples; of the updates %s%% were HOT", done, size>>10, dead,
 		p.Value("SELECT (100 * sum(n_tup_hot_upd) / greatest(sum(n_tup_upd), 1))::int FROM pg_stat_user_tables WHERE relname = 'names'"))
 	if size > 4<<20 {
 		t.Errorf("the tables have %d bytes", size)
 	}
-}
-
-// addOne reads and writes a row in two steps, which is wrong without the lock.
-func addOne(ctx context.Context, pool *pgxpool.Pool, name string) error {
-	var n int64
-	if err := pool.QueryRow(ctx, "SELECT n FROM fenced WHERE name = $1", name).Scan(&n); err != nil {
-		return err
-	}
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx))
-	var highest int64
-	token := holdfast.TokenFrom(ctx)
-	err = tx.QueryRow(ctx, `INSERT INTO holdfast_fences AS f (resource, token) VALUES ($1, $2)
-		ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token) RETURNING token`, name, token).Scan(&highest)
-	if err != nil {
-		return err
-	}
-	if highest > token {
-		return fmt.Errorf("token %d is behind %d", token, highest)
-	}
-	if _, err := tx.Exec(ctx, "UPDATE fenced SET n = $2 WHERE name = $1", name, n+1); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
 }
 
 // Rows of names that are no longer used are removed along with other calls, and their tokens

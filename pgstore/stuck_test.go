@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -39,97 +39,42 @@ func inSession(t *testing.T, url, statement string) (end func()) {
 	return end
 }
 
-// A forgotten transaction has locked the rows of a few names. Callers of these names, of which there
-// are many, must not keep the connections of the others, nor fail the calls that share a statement
-// with them.
-func TestAStuckNameDoesNotDelayOthers(t *testing.T) {
-	stuck := []string{"stuck0", "stuck1", "stuck2"}
-	for what, begin := range map[string]func(t *testing.T, url string) func(){
-		"row locked": func(t *testing.T, url string) func() { return lockRow(t, url, stuck...) },
-		"row added and not committed": func(t *testing.T, url string) func() {
-			return inSession(t, url, "DELETE FROM holdfast.names; COMMIT; BEGIN; INSERT INTO holdfast.names (name, highest, used) SELECT 'stuck' || n, 0, 0 FROM generate_series(0, 2) n")
+func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
+	lockAt := func(t *testing.T, url string) func(names ...string) func() {
+		return func(names ...string) func() { return lockRow(t, url, names...) }
+	}
+	for what, lock := range map[string]func(t *testing.T, url string) func(names ...string) func(){
+		"row locked": lockAt,
+		"row added and not committed": func(t *testing.T, url string) func(names ...string) func() {
+			return func(...string) func() {
+				return inSession(t, url, "DELETE FROM holdfast.names; COMMIT; BEGIN; INSERT INTO holdfast.names (name, highest, used) SELECT 'stuck' || n, 0, 0 FROM generate_series(0, 2) n")
+			}
 		},
-		"advisory lock of a stranger": func(t *testing.T, url string) func() {
-			return inSession(t, url, "SELECT pg_advisory_lock(1215260740, hashtext('stuck' || n)) FROM generate_series(0, 2) n")
+		"advisory lock of a stranger": func(t *testing.T, url string) func(names ...string) func() {
+			return func(...string) func() {
+				return inSession(t, url, "SELECT pg_advisory_lock(1215260740, hashtext('stuck' || n)) FROM generate_series(0, 2) n")
+			}
 		},
 	} {
-		for _, shared := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, shared pool %v", what, shared), func(t *testing.T) {
-				p := server(t)
-				s := openStore(t, p.URL())
-				if shared {
-					var err error
-					if s, err = pgstore.New(newPool(t, p.URL(), 4)); err != nil {
-						t.Fatal(err)
-					}
-					defer s.Close()
-				}
-				c, err := holdfast.New(s)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				for _, name := range stuck { // so that there are rows
-					lease, err := c.Lock(t.Context(), name)
-					if err == nil {
-						err = lease.Unlock(t.Context())
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-				}
-				end := begin(t, p.URL())
-				ctx, cancel := context.WithCancel(t.Context())
-				var wg sync.WaitGroup
-				for i := range 20 {
-					wg.Go(func() {
-						for ctx.Err() == nil {
-							if lease, err := c.Lock(ctx, stuck[i%len(stuck)]); err == nil {
-								lease.Unlock(ctx)
-							}
-						}
-					})
-				}
-				held, err := c.Lock(t.Context(), "held", holdfast.TTL(2*time.Second))
-				if err != nil {
-					t.Fatal(err)
-				}
-				var calls, failed atomic.Int64
-				until := time.Now().Add(3 * time.Second)
-				var others sync.WaitGroup
-				for i := range 20 {
-					others.Go(func() {
-						for time.Now().Before(until) {
-							lease, err := c.Lock(t.Context(), fmt.Sprint("other", i))
-							if err == nil {
-								err = lease.Unlock(t.Context())
-							}
-							calls.Add(1)
-							if err != nil {
-								failed.Add(1)
-							}
-						}
-					})
-				}
-				others.Wait()
-				t.Logf("%d calls on other names, %d failed", calls.Load(), failed.Load())
-				if failed.Load() > 0 || calls.Load() < 150 { // if each of them waits for a stuck name, there are about 60
-					t.Error("the stuck names delay others")
-				}
-				if err := held.Unlock(t.Context()); err != nil {
-					t.Errorf("a lease of another name: %v", err)
-				}
-				end()
-				if lease, err := c.Lock(t.Context(), stuck[0]); err != nil {
-					t.Errorf("after the end of the other session: %v", err)
-				} else if err := lease.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
-				cancel()
-				wg.Wait()
-			})
-		}
+		t.Run(what, func(t *testing.T) {
+			p := server(t)
+			suites.StuckNames(t, openStore(t, p.URL()), 150, lock(t, p.URL())) // if each of them waits for a stuck name, there are about 60
+		})
+		t.Run(what+", shared pool", func(t *testing.T) {
+			p := server(t)
+			suites.StuckNames(t, newIn(t, newPool(t, p.URL(), 4)), 150, lock(t, p.URL()))
+		})
 	}
+	for _, ttl := range []time.Duration{2 * time.Second, 4 * time.Second} {
+		t.Run(fmt.Sprint("leases of ", ttl), func(t *testing.T) {
+			p := server(t)
+			suites.StuckLease(t, openStore(t, p.URL()), ttl, lockAt(t, p.URL()))
+		})
+	}
+	t.Run("renewals", func(t *testing.T) {
+		p := server(t)
+		suites.StuckRenewals(t, openStore(t, p.URL()), lockAt(t, p.URL()))
+	})
 }
 
 // Many calls on one stuck name do not each wait for its row, so there is time to say why they fail.
@@ -150,66 +95,6 @@ func TestManyCallsOnAStuckNameSayThatItIsLocked(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// The renewals of other names in the same statement are made.
-func TestRenewalsOfOthersAreMadeWithoutAStuckName(t *testing.T) {
-	p := server(t)
-	s := openStore(t, p.URL())
-	var renewals []store.Renewal
-	for i := range 10 {
-		r := request(fmt.Sprint("name", i))
-		granted(t, s, r)
-		renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL})
-	}
-	unlock := lockRow(t, p.URL(), "name3", "name7")
-	out, err := s.Renew(t.Context(), renewals)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, o := range out {
-		if stuck := i == 3 || i == 7; stuck != (o.Err != nil) || stuck == (o.Status == store.Extended) {
-			t.Errorf("renewal %d: %+v", i, o)
-		}
-	}
-	for _, i := range []int{3, 7} {
-		if err := out[i].Err; !strings.Contains(fmt.Sprint(err), "another session has locked the row") || errors.Is(err, store.ErrNotHeld) {
-			t.Errorf("the error of a stuck name: %v", err)
-		}
-	}
-	unlock()
-	eventually(t, "not all are renewed after the end of the other session", func() bool {
-		out, err := s.Renew(t.Context(), renewals)
-		return err == nil && out[3].Status == store.Extended && out[7].Status == store.Extended
-	})
-}
-
-// A renewal of a short TTL has less time than a call waits for a row.
-func TestALockedRowCostsNoLeaseOnAnotherName(t *testing.T) {
-	for _, ttl := range []time.Duration{2 * time.Second, 4 * time.Second} {
-		t.Run(ttl.String(), func(t *testing.T) {
-			p := server(t)
-			c, err := holdfast.New(openStore(t, p.URL()), holdfast.WithTTL(ttl))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			leases := make(map[string]*holdfast.Lease)
-			for _, name := range []string{"a", "stuck", "z"} {
-				if leases[name], err = c.Lock(t.Context(), name); err != nil {
-					t.Fatal(err)
-				}
-			}
-			lockRow(t, p.URL(), "stuck")
-			<-leases["stuck"].Done()
-			time.Sleep(ttl)
-			for _, name := range []string{"a", "z"} {
-				if err := leases[name].Err(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
 }
 
 // The statement that renews all leases must not wait for each of the locked rows.
@@ -358,7 +243,7 @@ func TestRenewalsOfOthersAreMadeWithoutAStuckHolder(t *testing.T) {
 			r.Mode = store.Shared
 		}
 		granted(t, s, r)
-		renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL})
+		renewals = append(renewals, renewal(r))
 	}
 	inSession(t, p.URL(), fmt.Sprintf("DELETE FROM holdfast.holders WHERE id = '%s'", renewals[2].ID))
 	for range 2 {

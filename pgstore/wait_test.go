@@ -45,37 +45,6 @@ func wantPushed(t *testing.T, ended <-chan error) {
 	}
 }
 
-func release(t *testing.T, s store.Store, req store.Request) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := s.Release(ctx, req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatalf("Release %q: %v", req.Name, err)
-	}
-}
-
-func openStore(t *testing.T, url string) *pgstore.Store { return open(t, url).(*pgstore.Store) }
-
-func TestAReleaseWakesTheNextWaiterByANotificationAndNobodyElse(t *testing.T) {
-	p := server(t)
-	one, two := openStore(t, p.URL()), openStore(t, p.URL())
-	holder := request("wake")
-	granted(t, one, holder)
-	first := queued(t, two, "wake")
-	second := queued(t, two, "wake")
-	next, other := waitFor(two, first), waitFor(two, second)
-	release(t, one, holder)
-	wantPushed(t, next)
-	select {
-	case err := <-other:
-		t.Errorf("the second waiter was woken: %v", err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	granted(t, two, first)
-	release(t, two, first)
-	wantPushed(t, other)
-}
-
 // A release without waiters sends no notification, because that would take a lock of the whole
 // server.
 func TestAReleaseThatNobodyWaitsForNotifiesNobody(t *testing.T) {

@@ -1,11 +1,16 @@
 // Package suites has tests that several stores share, and helpers for such tests:
 //
+//   - Request, Granted, Refused and others make calls that must succeed.
+//   - Contend and Updates let many clients use names and rows.
 //   - Crowd measures a name that many clients use at the same time.
 //   - Hung tests the time limits of a client while its servers do not answer.
+//   - HungServer, EndInTime and GivenUp test the time limits of a store.
+//   - Late tests requests that arrive after the call that undoes them.
 //   - Later makes a call of a store that sends concurrent calls in batches.
 //   - Mutants changes one condition of the code at a time, and expects that a test fails.
-//   - PoolUsedUp tests stores that use the pool of connections of an application.
+//   - PoolUsedUp and ThousandWaiters test stores that use the pool of connections of an application.
 //   - Settled is a quorum whose calls wait for all nodes.
 //   - SQLFence tests a dialect of sqlfence on a real database.
+//   - StuckNames, StuckLease and StuckRenewals test rows that another session has locked.
 //   - URLWorks checks that a store opened by a URL works.
 package suites

@@ -1,0 +1,102 @@
+package suites
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Patience bounds the wait for events that should happen soon. Only a failing test waits that long.
+const Patience = 30 * time.Second
+
+// Limited returns a context that ends after Patience.
+func Limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually waits until a condition is true.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %s", Patience, what)
+		}
+	}
+}
+
+// Request returns an exclusive request for a name under a new identity. Its TTL is longer than a test
+// takes.
+func Request(name string) store.Request {
+	return store.Request{
+		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
+		TTL: time.Minute, Tokens: 1, Owner: "host/1234/abcdef",
+	}
+}
+
+// Queued returns a request that waits for a name.
+func Queued(name string) store.Request {
+	req := Request(name)
+	req.Queue = true
+	return req
+}
+
+// Renewal returns a renewal of the grant of a request.
+func Renewal(req store.Request) store.Renewal {
+	return store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}
+}
+
+// Granted makes a request that must be granted.
+func Granted(t testing.TB, s store.Store, req store.Request) store.Answer {
+	t.Helper()
+	answer, err := s.Acquire(Limited(t), req)
+	if err != nil || !answer.Granted() {
+		t.Fatalf("Acquire %q: %+v, %v; want a grant", req.Name, answer.Refusal, err)
+	}
+	return answer
+}
+
+// Refused makes a request that must be refused.
+func Refused(t testing.TB, s store.Store, req store.Request) *store.Refusal {
+	t.Helper()
+	answer, err := s.Acquire(Limited(t), req)
+	if err != nil || answer.Granted() {
+		t.Fatalf("Acquire %q: %+v, %v; want a refusal", req.Name, answer, err)
+	}
+	return answer.Refusal
+}
+
+// Release releases the grant of a request.
+func Release(t testing.TB, s store.Store, req store.Request) {
+	t.Helper()
+	if err := s.Release(Limited(t), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatalf("Release %q: %v", req.Name, err)
+	}
+}
+
+// Calls returns a call of each kind on a name that is held, except for Wait.
+func Calls(s store.Store, held store.Request) map[string]func(ctx context.Context) error {
+	return map[string]func(ctx context.Context) error{
+		"Acquire":         func(ctx context.Context) error { _, err := s.Acquire(ctx, held); return err },
+		"another Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, Request("other")); return err },
+		"Release":         func(ctx context.Context) error { return s.Release(ctx, held.Name, held.ID, store.Keep{}) },
+		"Leave":           func(ctx context.Context) error { return s.Leave(ctx, held.Name, held.ID) },
+		"Break":           func(ctx context.Context) error { return s.Break(ctx, held.Name, held.ID) },
+		"List":            func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
+		"Renew":           func(ctx context.Context) error { return renew(ctx, s, Renewal(held)) },
+	}
+}
+
+// renew returns the error of the first renewal that has failed.
+func renew(ctx context.Context, s store.Store, renewals ...store.Renewal) error {
+	outcomes, err := s.Renew(ctx, renewals)
+	for i := range outcomes {
+		if err == nil {
+			err = outcomes[i].Err
+		}
+	}
+	return err
+}

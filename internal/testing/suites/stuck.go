@@ -1,0 +1,137 @@
+package suites
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// StuckNames checks that names whose rows another session has locked, such as a forgotten transaction,
+// do not delay other names. Callers of these names, of which there are many, must not keep the
+// connections of the others, nor fail the calls that share a statement with them. Lock locks the rows
+// until unlock is called. Least is how many pairs of calls on other names there must be in three seconds.
+func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...string) (unlock func())) {
+	t.Helper()
+	c, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	stuck := []string{"stuck0", "stuck1", "stuck2"}
+	for _, name := range stuck { // so that there are rows
+		if err := pair(t.Context(), c, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unlock := lock(stuck...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg, others sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				pair(ctx, c, stuck[i%len(stuck)])
+			}
+		})
+	}
+	held, err := c.Lock(t.Context(), "held", holdfast.TTL(4*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pairs atomic.Int64
+	until := time.Now().Add(3 * time.Second)
+	for i := range 20 {
+		others.Go(func() {
+			for time.Now().Before(until) {
+				if err := pair(t.Context(), c, fmt.Sprint("other", i)); err != nil {
+					t.Errorf("a call on another name: %v", err)
+				}
+				pairs.Add(1)
+			}
+		})
+	}
+	others.Wait()
+	t.Logf("%d pairs of calls on other names", pairs.Load())
+	if pairs.Load() < least {
+		t.Error("the stuck names delay others")
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Errorf("a lease of another name: %v", err)
+	}
+	unlock()
+	if err := pair(t.Context(), c, stuck[0]); err != nil {
+		t.Errorf("after the end of the other session: %v", err)
+	}
+	cancel()
+	wg.Wait()
+}
+
+// StuckLease checks that a row that another session has locked costs no lease on another name, even if
+// the client waits less long for a renewal than the store for the row.
+func StuckLease(t *testing.T, s store.Store, ttl time.Duration, lock func(names ...string) (unlock func())) {
+	t.Helper()
+	c, err := holdfast.New(s, holdfast.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var leases []*holdfast.Lease
+	for _, how := range []func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error){c.Lock, c.Lock, c.RLock} {
+		lease, err := how(t.Context(), fmt.Sprint("name", len(leases)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease)
+	}
+	lock("name1")
+	<-leases[1].Done()
+	time.Sleep(ttl)
+	for _, i := range []int{0, 2} {
+		if err := leases[i].Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// StuckRenewals checks that the renewals of other names in the same call are made, without waiting for
+// each of the locked rows.
+func StuckRenewals(t *testing.T, s store.Store, lock func(names ...string) (unlock func())) {
+	t.Helper()
+	var renewals []store.Renewal
+	var stuck []string
+	for i := range 16 {
+		r := Request(fmt.Sprint("name", i))
+		Granted(t, s, r)
+		renewals = append(renewals, Renewal(r))
+		if i%2 == 1 {
+			stuck = append(stuck, r.Name)
+		}
+	}
+	unlock := lock(stuck...)
+	begin := time.Now()
+	out, err := s.Renew(Limited(t), renewals)
+	if took := time.Since(begin); err != nil || took > s.Capabilities().Timeout {
+		t.Fatalf("Renew: %v after %v", err, took)
+	}
+	for i, o := range out {
+		if !slices.Contains(stuck, renewals[i].Name) {
+			if o.Status != store.Extended || o.Err != nil {
+				t.Errorf("%s: %+v", renewals[i].Name, o)
+			}
+		} else if o.Status != store.Unknown || !strings.Contains(fmt.Sprint(o.Err), "another session has locked the row") {
+			t.Errorf("%s, which is locked: %+v", renewals[i].Name, o)
+		}
+	}
+	unlock()
+	Eventually(t, "not all are renewed after the end of the other session", func() bool {
+		out, err := s.Renew(Limited(t), renewals)
+		return err == nil && !slices.ContainsFunc(out, func(o store.Renewed) bool { return o.Status != store.Extended })
+	})
+}

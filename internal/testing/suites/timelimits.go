@@ -1,0 +1,138 @@
+package suites
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// EndInTime checks a store that gets no replies, and declares a timeout, so that the core sets none.
+// Every call must end by itself, also if it has to wait for another call or for a connection. Its error
+// must not match that of a context, because that of the caller has not ended.
+func EndInTime(t *testing.T, s store.Store, held store.Request) {
+	t.Helper()
+	calls := Calls(s, held)
+	calls["Renew many"] = func(ctx context.Context) error {
+		return renew(ctx, s, slices.Repeat([]store.Renewal{Renewal(held)}, 200)...)
+	}
+	limit := s.Capabilities().Timeout + 2*time.Second // the last for a busy machine
+	endless, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var wg sync.WaitGroup
+	for name, call := range calls {
+		for _, ctx := range []context.Context{context.Background(), endless, context.Background()} {
+			wg.Go(func() {
+				begin := time.Now()
+				err := call(ctx)
+				if took := time.Since(begin); err == nil || took > limit {
+					t.Errorf("%s returned %v after %v, want an error within %v", name, err, took, limit)
+				}
+				if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no reply in time") {
+					t.Errorf("%s returned %v, want no reply in time", name, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// HungServer checks that a server that hangs delays neither a call beyond its context, nor Close. Stop
+// stops the server of both stores until goOn is called.
+func HungServer(t *testing.T, s, other store.Store, stop func() (goOn func())) {
+	t.Helper()
+	held, waits := Request("held"), Queued("held")
+	Granted(t, s, held)
+	Refused(t, s, waits)
+	goOn := stop()
+	defer goOn()
+	calls := Calls(s, held)
+	calls["Wait"] = func(ctx context.Context) error {
+		err := s.Wait(ctx, waits.Name, waits.ID)
+		if err == nil { // it may return for no reason
+			err = context.DeadlineExceeded
+		}
+		return err
+	}
+	for name, call := range calls {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		begin := time.Now()
+		err := call(ctx)
+		cancel()
+		if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+			t.Errorf("%s: %v after %v, want the error of its context", name, err, took)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- calls["another Acquire"](context.Background()) }()
+	time.Sleep(100 * time.Millisecond) // until the call is in flight
+	begin := time.Now()
+	s.Close()
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	if err := <-ended; !errors.Is(err, store.ErrClosed) {
+		t.Errorf("a call that Close ends: %v", err)
+	}
+	goOn()
+	Granted(t, other, Request("after"))
+}
+
+// GivenUp checks that nothing is kept of requests whose callers give up while the server hangs. When the
+// server continues, it executes these requests and those that undo them in any order. Other is a store
+// of another program.
+func GivenUp(t *testing.T, c *holdfast.Client, other store.Store, stop func() (goOn func()), pause time.Duration) {
+	t.Helper()
+	const rounds, calls = 3, 16
+	for round := range rounds {
+		var wg sync.WaitGroup
+		for i := range calls { // so that there are connections
+			wg.Go(func() {
+				if err := pair(t.Context(), c, fmt.Sprint("warm", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		goOn := stop()
+		for i := range calls {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
+				defer cancel()
+				if _, err := c.TryLock(ctx, fmt.Sprint(round, "/", i)); err == nil {
+					t.Error("a server that hangs granted a lock")
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(pause) // meanwhile the requests that undo them are sent
+		goOn()
+		for i := range calls {
+			Eventually(t, "a name is held by nobody", func() bool {
+				r := Request(fmt.Sprint(round, "/", i))
+				a, err := other.Acquire(t.Context(), r)
+				if err != nil || !a.Granted() {
+					return false
+				}
+				Release(t, other, r)
+				return true
+			})
+		}
+	}
+}
+
+// pair locks and unlocks a name.
+func pair(ctx context.Context, c *holdfast.Client, name string, opts ...holdfast.CallOption) error {
+	lease, err := c.Lock(ctx, name, opts...)
+	if err == nil {
+		err = lease.Unlock(ctx)
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+package suites
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+)
+
+// Updates lets clients add to rows of a database under locks, for a time. They read and write in separate
+// statements, and their tokens are checked. They also lock in other ways, and give up soon. No update
+// may be lost. It returns how many were made.
+func Updates(t *testing.T, db *sql.DB, fences sqlfence.Dialect, clients []*holdfast.Client, names int, d time.Duration) int64 {
+	t.Helper()
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("CREATE TABLE counted (id INT PRIMARY KEY, n INT NOT NULL)")
+	for i := range names {
+		exec(fmt.Sprintf("INSERT INTO counted VALUES (%d, 0)", i))
+	}
+	if err := fences.CreateTable(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	var sure, unknown atomic.Int64
+	end := time.Now().Add(d)
+	var wg sync.WaitGroup
+	for _, c := range clients {
+		for range 2 {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					i, j := rand.IntN(names), rand.IntN(names)
+					err := lockInOtherWays(t.Context(), c, i, j)
+					if err == nil {
+						err = c.Do(t.Context(), rowName(i), func(ctx context.Context) error {
+							committing, err := addOne(ctx, db, fences, i)
+							switch {
+							case err == nil:
+								sure.Add(1)
+							case committing:
+								unknown.Add(1)
+							}
+							return err
+						})
+					}
+					if err != nil && !errors.Is(err, holdfast.ErrLost) { // a busy machine may be too slow to renew in time
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	var sum int64
+	if err := db.QueryRow("SELECT SUM(n) FROM counted").Scan(&sum); err != nil {
+		t.Fatal(err)
+	}
+	if sum < sure.Load() || sum > sure.Load()+unknown.Load() {
+		t.Errorf("%d updates, and perhaps %d more, but the rows count %d", sure.Load(), unknown.Load(), sum)
+	}
+	return sum
+}
+
+func rowName(i int) string { return fmt.Sprint("row:", i) }
+
+func lockInOtherWays(ctx context.Context, c *holdfast.Client, i, j int) error {
+	switch rand.IntN(10) {
+	case 0:
+		if i == j {
+			return nil
+		}
+		all, err := c.LockAll(ctx, []string{rowName(i), rowName(j)})
+		if err == nil {
+			err = all.Unlock(ctx)
+		}
+		return err
+	case 1: // gives up soon
+		short, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(5))*time.Millisecond)
+		defer cancel()
+		if lease, err := c.Lock(short, rowName(i)); err == nil {
+			return lease.Unlock(ctx)
+		}
+	case 2:
+		lease, err := c.RLock(ctx, rowName(i))
+		if err == nil {
+			err = lease.Unlock(ctx)
+		}
+		return err
+	}
+	return nil
+}
+
+// addOne adds to a row in two steps, which is wrong without the lock. Committing says that the outcome is
+// unknown if there is an error.
+func addOne(ctx context.Context, db *sql.DB, fences sqlfence.Dialect, i int) (committing bool, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback()
+	if err := fences.Check(ctx, tx, rowName(i), holdfast.TokenFrom(ctx)); err != nil {
+		return false, err
+	}
+	var n int
+	if err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT n FROM counted WHERE id = %d", i)).Scan(&n); err != nil {
+		return false, err
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE counted SET n = %d WHERE id = %d", n+1, i)); err != nil {
+		return false, err
+	}
+	return true, tx.Commit()
+}
+
+// Contend lets workers, which share clients, take one name after the other for a time. It checks that
+// a name has one holder at a time and that its tokens grow. After each turn of a worker, it calls
+// after with the outcome of Unlock. It returns how many turns there were.
+func Contend(t *testing.T, clients []*holdfast.Client, workers, names int, d time.Duration, after func(turn int, unlocked error), opts ...holdfast.CallOption) int64 {
+	held, tokens := make([]atomic.Bool, names), make([]atomic.Int64, names)
+	end := time.Now().Add(d)
+	var turns atomic.Int64
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			for turn := i; time.Now().Before(end); turn++ {
+				n := turn % names
+				lease, err := clients[i%len(clients)].Lock(t.Context(), fmt.Sprint("name", n), opts...)
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				if !held[n].CompareAndSwap(false, true) {
+					t.Errorf("name%d has two holders", n)
+				}
+				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
+				}
+				held[n].Store(false)
+				after(turn, lease.Unlock(t.Context()))
+				turns.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d locks", turns.Load())
+	return turns.Load()
+}
