@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -297,19 +298,8 @@ func isReadOnly(err error) bool { return isNumber(err, 1290, 1836, 1792) }
 func isLocked(err error) bool { return isNumber(err, errRowLocked, errTimeLimit) }
 
 func isNumber(err error, numbers ...uint16) bool {
-	if err == nil {
-		return false
-	}
 	var my *mysql.MySQLError
-	if !errors.As(err, &my) {
-		return false
-	}
-	for _, n := range numbers {
-		if my.Number == n {
-			return true
-		}
-	}
-	return false
+	return err != nil && errors.As(err, &my) && slices.Contains(numbers, my.Number)
 }
 
 // lacksRight reports whether the user has no right to a table or to a column.

@@ -277,10 +277,9 @@ func (p *patient) changesSessions() (bool, string, error) {
 		}
 		ids = append(ids, id)
 	}
-	return differ(ids), "connection ID " + strings.Join(slices.Compact(ids), ", then "), nil
+	ids = slices.Compact(ids)
+	return len(ids) > 1, "connection ID " + strings.Join(ids, ", then "), nil
 }
-
-func differ(ids []string) bool { return len(slices.Compact(slices.Clone(ids))) > 1 }
 
 // otherEngines reports tables with an engine other than InnoDB.
 func (p *patient) otherEngines() (bool, string, error) {

@@ -89,17 +89,13 @@ func setUp(ctx context.Context, db *sql.DB, f func(c *conn) error) error {
 }
 
 func migrate(ctx context.Context, c *conn, prefix string) error {
-	text, err := Schema(prefix)
-	if err != nil {
-		return err
-	}
 	// Version 1 is the first, so there is nothing to convert, and every step can be repeated. The
 	// row of meta is written last, so that incomplete tables are not used.
-	err = checkVersion(ctx, c, prefix)
+	err := checkVersion(ctx, c, prefix)
 	if !errors.Is(err, errNoTables) {
 		return err
 	}
-	for statement := range strings.SplitSeq(text, ";\n") {
+	for statement := range strings.SplitSeq(withTables(schemaSQL, prefix), ";\n") {
 		if strings.TrimSpace(statement) == "" {
 			continue
 		}
@@ -121,23 +117,14 @@ var errNoTables = errors.New("the tables of the locks do not exist in this datab
 // checkVersion returns nil if the tables can be used, and otherwise an error that says what to
 // do.
 func checkVersion(ctx context.Context, c *conn, prefix string) error {
-	prefix, err := checkPrefix(prefix)
-	if err != nil {
-		return err
-	}
 	var found, compatible int
-	err = c.QueryRowContext(ctx, withTables("SELECT version, compatible FROM {{meta}} WHERE one = 1", prefix)).Scan(&found, &compatible)
+	err := c.QueryRowContext(ctx, withTables("SELECT version, compatible FROM {{meta}} WHERE one = 1", prefix)).Scan(&found, &compatible)
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || isNumber(err, errNoSuchTable):
 		return fmt.Errorf("%w (%s…): run holdfast migrate or the output of holdfast schema, or open the store with create=true", errNoTables, prefix)
 	case err != nil:
 		return err
 	}
-	return compatibleWith(compatible, found)
-}
-
-// compatibleWith returns an error if this version must not use tables of a newer version.
-func compatibleWith(compatible, found int) error {
 	if compatible > version {
 		return fmt.Errorf("%w: the tables of the locks have version %d and need programs of version %d or later, and this one has version %d: update this program",
 			store.ErrInvalid, found, compatible, version)

@@ -1,10 +1,12 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -137,16 +139,12 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	unquoted := schema
-	if unquoted == "" {
-		unquoted = DefaultSchema
-	}
 	const query = `SELECT current_setting('server_encoding'), current_setting('client_encoding'), current_setting('default_transaction_isolation'),
 		coalesce((SELECT bool_or(proname = $2) FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
 			WHERE s.nspname = $1), false),
 		coalesce((SELECT string_agg(substr(proname, 7), ' ' ORDER BY length(proname), proname) FROM pg_catalog.pg_proc p
 			JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $1 AND proname LIKE 'call\_v%'), '')`
-	rows, err := db.Query(ctx, query, pgx.QueryExecModeExec, unquoted, fmt.Sprintf("call_v%d", version))
+	rows, err := db.Query(ctx, query, pgx.QueryExecModeExec, cmp.Or(schema, DefaultSchema), fmt.Sprintf("call_v%d", version))
 	if err != nil {
 		return false, explain(err)
 	}
@@ -179,13 +177,5 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 // isCode reports whether an error of the server has one of these codes.
 func isCode(err error, codes ...string) bool {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	for _, code := range codes {
-		if pg.Code == code {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &pg) && slices.Contains(codes, pg.Code)
 }

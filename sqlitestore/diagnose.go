@@ -28,27 +28,11 @@ type patient struct {
 
 // journal returns the journal mode of the file.
 func (p *patient) journal() (mode string, err error) {
-	if err := p.usable(p.ctx); err != nil {
+	if err := p.takeReader(p.ctx); err != nil {
 		return "", err
 	}
-	select {
-	case p.readTurn <- struct{}{}:
-		defer func() { <-p.readTurn }()
-	case <-p.ctx.Done():
-		return "", p.ctx.Err()
-	case <-p.done:
-		return "", errClosed
-	}
-	if p.read == nil {
-		if p.read, err = dial(p.dsn); err != nil {
-			return "", err
-		}
-	}
-	return journalMode(p.read)
-}
-
-func journalMode(c *conn) (string, error) {
-	row, err := c.get("PRAGMA journal_mode")
+	defer func() { <-p.readTurn }()
+	row, err := p.read.get("PRAGMA journal_mode")
 	if err != nil {
 		return "", err
 	}

@@ -23,27 +23,12 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 }
 
 func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.takeReader(ctx); err != nil {
 		return page, err
 	}
-	select {
-	case s.readTurn <- struct{}{}:
-		defer func() { <-s.readTurn }()
-	case <-ctx.Done():
-		return page, ctx.Err()
-	case <-s.done:
-		return page, errClosed
-	}
-	if err := s.usable(ctx); err != nil {
-		return page, err
-	}
+	defer func() { <-s.readTurn }()
 	if err := s.file.check(); err != nil {
 		return page, err
-	}
-	if s.read == nil {
-		if s.read, err = dial(s.dsn); err != nil {
-			return page, err
-		}
 	}
 	begin := func() error { // one snapshot for the whole page
 		_, err := s.read.exec("BEGIN")
@@ -60,6 +45,28 @@ func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err e
 	}
 	defer s.read.exec("ROLLBACK") // nothing was written
 	return s.page(ctx, q)
+}
+
+// takeReader takes the turn to use the connection for listings, and opens it if necessary. The caller
+// gives the turn back.
+func (s *Store) takeReader(ctx context.Context) (err error) {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	select {
+	case s.readTurn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.done:
+		return errClosed
+	}
+	if err = s.usable(ctx); err == nil && s.read == nil {
+		s.read, err = dial(s.dsn)
+	}
+	if err != nil {
+		<-s.readTurn
+	}
+	return err
 }
 
 // page reads one page within a transaction.

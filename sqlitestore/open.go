@@ -196,10 +196,10 @@ func (s *Store) setUp(ctx context.Context) error {
 		return err
 	}
 	created := false
-	tx := &callTx{Store: s, call: callFunc(func(tx *callTx) (err error) {
+	tx := &callTx{Store: s, call: func(tx *callTx) (err error) {
 		created, err = tx.setUpFile()
 		return err
-	})}
+	}}
 	s.transact(ctx, tx)
 	if created && tx.err == nil {
 		s.checkpoint("PASSIVE") // so that the file has its tables even if the disk becomes full

@@ -101,53 +101,49 @@ func (s *Store) Close() error {
 // Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
 // [store.ErrInvalid] if a request under the identity of a live grant or waiter has another
 // mode, weight or limit.
-func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	call := &acquire{req: req}
-	if err := s.write(ctx, call); err != nil {
+func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
+	err = s.write(ctx, 1, func(tx *callTx) (err error) {
+		answer, err = tx.acquire(&req)
+		return err
+	})
+	if err != nil {
 		return store.Answer{}, err
 	}
-	if call.answer.Granted() || !req.Queue {
+	if answer.Granted() || !req.Queue {
 		s.pushes.waits.Forget(wake.Key{Name: req.Name, ID: req.ID})
 	}
-	return call.answer, nil
+	return answer, nil
 }
 
-type acquire struct {
-	req    store.Request
-	answer store.Answer
-}
-
-func (c *acquire) do(tx *callTx) error {
-	req := &c.req
+func (tx *callTx) acquire(req *store.Request) (answer store.Answer, err error) {
 	token := tx.tokenAt(tx.now)
 	if req.Tokens <= 1 && token > req.Floor && token > tx.last {
 		n, err := tx.conn.exec(sqlTake, req.Name, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit),
 			token, tx.now, after(tx.now, req.TTL), req.Owner, req.Meta, token)
 		if err != nil {
-			return err
+			return answer, err
 		}
 		if n == 1 { // the name was free and had no waiters
-			c.answer = store.Answer{Token: token, Tokens: 1, TTL: req.TTL}
 			tx.last = token
 			if !tx.clock.steady {
 				if _, err := tx.conn.exec(sqlPutLow, token); err != nil {
-					return err
+					return answer, err
 				}
 			}
-			return tx.sweep()
+			return store.Answer{Token: token, Tokens: 1, TTL: req.TTL}, tx.sweep()
 		}
 	}
-	err := tx.onName(req.Name, func(e *entry, call *rules.Call) (err error) {
-		c.answer, err = call.Ask(req)
+	err = tx.onName(req.Name, func(e *entry, call *rules.Call) (err error) {
+		answer, err = call.Ask(req)
 		if e.polls {
-			c.answer.Refusal.Again = min(c.answer.Refusal.Again, pollEvery)
+			answer.Refusal.Again = min(answer.Refusal.Again, pollEvery)
 		}
 		return err
 	})
 	if err == nil || errors.Is(err, store.ErrInvalid) {
 		err = cmp.Or(tx.sweep(), err)
 	}
-	return err
+	return answer, err
 }
 
 // Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns an
@@ -166,7 +162,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		}
 		plain = err != nil
 	}
-	return s.write(ctx, callFunc(func(tx *callTx) error {
+	return s.write(ctx, 1, func(tx *callTx) error {
 		if plain {
 			n, err := s.conn.exec(sqlDrop, name, id[:], tx.now)
 			if n == 1 || err != nil {
@@ -174,25 +170,25 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 			}
 		}
 		return tx.onName(name, func(_ *entry, c *rules.Call) error { return c.Release(id, keep) })
-	}))
+	})
 }
 
 // Leave removes an identity from the queue and releases its grant; see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.pushes.waits.Forget(wake.Key{Name: name, ID: id})
-	return s.write(ctx, callFunc(func(tx *callTx) error {
+	return s.write(ctx, 1, func(tx *callTx) error {
 		return tx.onName(name, func(_ *entry, c *rules.Call) error {
 			c.Leave(id)
 			return nil
 		})
-	}))
+	})
 }
 
 // Break ends a grant or a kept record by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	return s.write(ctx, callFunc(func(tx *callTx) error {
+	return s.write(ctx, 1, func(tx *callTx) error {
 		return tx.onName(name, func(_ *entry, c *rules.Call) error { return c.Break(id) })
-	}))
+	})
 }
 
 // Renew extends grants; see [store.Store]. It returns an error that matches
@@ -205,7 +201,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	outcomes := make([]store.Renewed, len(grants))
 	for first := 0; first < len(grants); first += maxRenewals {
 		part := grants[first:min(first+maxRenewals, len(grants))]
-		call := callFunc(func(tx *callTx) error {
+		err := s.write(ctx, len(part), func(tx *callTx) error {
 			// Always check, because a process that opens the path now must know of extended
 			// grants.
 			err := tx.file.check()
@@ -214,7 +210,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 			}
 			return err
 		})
-		if err := s.writeMany(ctx, call, len(part)); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

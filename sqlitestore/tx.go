@@ -44,22 +44,13 @@ var (
 // A callTx is a write transaction as one of its calls sees it.
 type callTx struct {
 	*Store
-	call  call
+	call  func(tx *callTx) error
 	size  int   // how many calls it counts as
 	now   int64 // read while the file was locked, so that times follow the order of transactions
 	wakes []wakeUp
 	err   error
 	done  chan struct{} // closed when the transaction has ended; nil if no goroutine waits for it
 }
-
-// A call is the work of one call within a transaction.
-type call interface {
-	do(tx *callTx) error
-}
-
-type callFunc func(tx *callTx) error
-
-func (f callFunc) do(tx *callTx) error { return f(tx) }
 
 // A writeQueue batches calls. The goroutine that has the turn uses the connection. Calls that
 // arrive meanwhile are queued, and that goroutine runs them in its own transaction.
@@ -75,16 +66,11 @@ type writeQueue struct {
 	queued []*callTx
 }
 
-// write runs a call in a transaction, and then sends the wake-ups that it collected. If the
-// call returns an error of the store contract, the transaction is committed nevertheless; any
+// write runs a call in a transaction, and then sends the wake-ups that it collected. The call counts as
+// size calls. If it returns an error of the store contract, the transaction is committed nevertheless; any
 // other error rolls it back. The transaction may be shared with other calls and may run on
 // another goroutine.
-func (s *Store) write(ctx context.Context, call call) error {
-	return s.writeMany(ctx, call, 1)
-}
-
-// writeMany is like write, for a call that counts as several.
-func (s *Store) writeMany(ctx context.Context, call call, size int) error {
+func (s *Store) write(ctx context.Context, size int, call func(tx *callTx) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
@@ -263,7 +249,7 @@ func elapsed(now, then int64, d time.Duration) bool {
 // run runs one call. It returns an error only if the error applies to the whole transaction.
 func (tx *callTx) run() error {
 	tx.now, tx.wakes = tx.clock.now(), nil
-	tx.err = tx.call.do(tx)
+	tx.err = tx.call(tx)
 	if tx.err == nil || errors.Is(tx.err, store.ErrNotHeld) || errors.Is(tx.err, store.ErrInvalid) {
 		return nil
 	}
