@@ -64,7 +64,7 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 			return s.usedUp(ctx.Err())
 		}
 		return s.explain(ctx, s.noReply())
-	case s.life.Err() != nil:
+	case s.life.Closing.Err() != nil:
 		return errClosed
 	}
 	return s.explain(ctx, c.err)

@@ -94,7 +94,7 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 	if err := l.s.usable(ctx); err != nil {
 		return l.noReply()
 	}
-	call, cancel := context.WithTimeout(l.s.life, callTimeout)
+	call, cancel := context.WithTimeout(l.s.life.Closing, callTimeout)
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -166,7 +166,7 @@ func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 
 // noReply returns the error of a call that ended without a reply.
 func (l *lane) noReply() error {
-	if l.s.life.Err() != nil {
+	if l.s.life.Closing.Err() != nil {
 		return errClosed
 	}
 	return l.s.noReply()

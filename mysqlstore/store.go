@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
@@ -65,16 +65,12 @@ type Store struct {
 	waits waits
 	sweep sweep
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	mu   sync.Mutex     // held to start background work, so that none starts during Close
-	work sync.WaitGroup // goroutines in the background
-	once sync.Once
+	life lifetime.Lifetime
 }
 
 func newStore(db *sql.DB, c config) *Store {
 	s := &Store{db: db, owned: c.owned, database: c.database, prefix: c.prefix, sql: newStatements(c.prefix), heartbeat: c.heartbeat}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.life.Begin()
 	s.takes, s.gives = s.newLane(), s.newLane()
 	s.takeCalls, s.giveCalls = s.takes.calls(), s.gives.calls()
 	s.waits.news, s.waits.Keep = make(chan struct{}, 1), 2*c.heartbeat
@@ -100,21 +96,18 @@ func (s *Store) Capabilities() store.Capabilities {
 // then not longer than a call may take: if a dialer of the application takes longer, its connection
 // is closed later.
 func (s *Store) Close() error {
-	var err error
-	s.once.Do(func() {
-		s.sweep.await()
-		s.mu.Lock()
-		s.end()
-		s.mu.Unlock()
-		closed := make(chan error, 1)
-		go func() { closed <- s.closeAll() }()
-		select {
-		case err = <-closed:
-		case <-time.After(callTimeout):
-			err = fmt.Errorf("mysql store: close: %w", s.noReply())
-		}
-	})
-	return err
+	s.sweep.await()
+	if !s.life.Shut() {
+		return nil
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.closeAll() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(callTimeout):
+		return fmt.Errorf("mysql store: close: %w", s.noReply())
+	}
 }
 
 func (s *Store) closeAll() error {
@@ -122,7 +115,8 @@ func (s *Store) closeAll() error {
 	s.gives.close()
 	s.takeCalls.Close()
 	s.giveCalls.Close()
-	s.work.Wait()
+	s.life.Wait()
+	s.life.End()
 	if s.owned {
 		return s.db.Close()
 	}
@@ -131,17 +125,16 @@ func (s *Store) closeAll() error {
 
 // background runs f on a goroutine that Close waits for. It returns false after Close.
 func (s *Store) background(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.life.Err() != nil {
+	if !s.life.Enter() {
 		return false
 	}
-	s.work.Go(f)
+	defer s.life.Leave()
+	s.life.Go(func(context.Context) { f() })
 	return true
 }
 
 func (s *Store) usable(ctx context.Context) error {
-	if s.life.Err() != nil {
+	if s.life.Closing.Err() != nil {
 		return errClosed
 	}
 	return ctx.Err()
@@ -154,7 +147,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 		return err
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case s.life.Err() != nil:
+	case s.life.Closing.Err() != nil:
 		return errClosed
 	}
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))

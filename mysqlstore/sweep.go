@@ -49,7 +49,7 @@ func (s *Store) sweepSometimes() {
 	ended := make(chan struct{})
 	if s.background(func() {
 		defer close(ended)
-		ctx, cancel := context.WithTimeout(s.life, sweepTime)
+		ctx, cancel := context.WithTimeout(s.life.Closing, sweepTime)
 		defer cancel()
 		s.sweepNow(ctx)
 	}) {

@@ -127,7 +127,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	case p.news <- struct{}{}:
 	default:
 	}
-	return wake.Wait(ctx, c, s.life.Done(), errClosed)
+	return wake.Wait(ctx, c, s.life.Closing.Done(), errClosed)
 }
 
 // poll checks the rows of waiters until there are no more waiters.
@@ -137,7 +137,7 @@ func (s *Store) poll() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-s.life.Done():
+		case <-s.life.Closing.Done():
 			return
 		case <-p.news:
 		case <-timer.C:
@@ -180,7 +180,7 @@ func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool
 // look reads the rows of waiters, and wakes those that were told to ask again or whose row is
 // gone. If it fails, it is repeated later, and the waiters ask again by themselves anyway.
 func (s *Store) look(due []wake.Key) {
-	ctx, cancel := context.WithTimeout(s.life, pollLimit)
+	ctx, cancel := context.WithTimeout(s.life.Closing, pollLimit)
 	defer cancel()
 	p := &s.waits
 	seqs := make(map[wake.Key]int64, len(due))

@@ -115,7 +115,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.wg.Done()
+	defer s.life.Leave()
 	b := &s.batch
 	switch {
 	case s.stuck.Has(c.req.Name):
@@ -158,30 +158,27 @@ func (s *Store) doIn(ctx context.Context, b *batch.Batcher[call], c *call) error
 			err = bounded.ErrNoReply
 		}
 		return s.usedUp(err)
-	case c.err != nil && s.ctx.Err() != nil:
+	case c.err != nil && s.life.Closing.Err() != nil:
 		return errClosed
 	}
 	return c.err
 }
 
-// enter begins a call. If it returns nil, the caller must call s.wg.Done at its end.
+// enter begins a call. If it returns nil, the caller must call s.life.Leave at its end.
 func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if !s.life.Enter() {
 		return errClosed
 	}
-	s.wg.Add(1)
 	return nil
 }
 
 // limit returns a context that ends with ctx, with Close, or when callTimeout is over.
 func (s *Store) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
-	stop := context.AfterFunc(s.ctx, cancel)
+	stop := context.AfterFunc(s.life.Closing, cancel)
 	return callCtx, func() {
 		stop()
 		cancel()

@@ -24,10 +24,10 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	if err := s.enter(ctx); err != nil {
 		return fail(err)
 	}
-	defer s.wg.Done()
+	defer s.life.Leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(s.life.Closing, cancel)()
 	if err := s.takeConn(ctx); err != nil {
 		return fail(err)
 	}

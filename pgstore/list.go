@@ -23,7 +23,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
 	}
-	defer s.wg.Done()
+	defer s.life.Leave()
 	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	pages := make(chan store.Page, 1)
@@ -32,7 +32,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		pages <- page
 		return err
 	})
-	if err != nil && s.ctx.Err() != nil {
+	if err != nil && s.life.Closing.Err() != nil {
 		return store.Page{}, errClosed
 	}
 	if err != nil {

@@ -197,8 +197,8 @@ func (s *Store) Wait(ctx context.Context, _ string, id store.ID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.ctx.Err() != nil {
+	if s.life.Closing.Err() != nil {
 		return errClosed
 	}
-	return s.listener.waits.Wait(ctx, keyOf(id), s.ctx.Done(), errClosed)
+	return s.listener.waits.Wait(ctx, keyOf(id), s.life.Closing.Done(), errClosed)
 }

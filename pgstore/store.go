@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
@@ -103,11 +103,7 @@ type Store struct {
 	listener listener
 	sweeps   sweeps
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	mu     sync.Mutex
-	closed bool
-	wg     sync.WaitGroup // calls
+	life lifetime.Lifetime
 
 	unanswered expiring.Set[store.ID] // identities of Acquire requests that may still arrive
 }
@@ -193,7 +189,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 		sql: callStatementsOf(quoted, version), listSQL: listStatement(quoted),
 		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns), slowToCancel: slow,
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.life.Begin()
 	send := func(calls []*call) (refused bool) { return s.send(calls, false) }
 	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, c.conns), MaxBatch: maxCalls, Timeout: callTimeout, Send: send}
 	if c.conns > flying {
@@ -207,7 +203,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	}}
 	s.listener = listener{
 		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()),
-		log: c.log, ctx: s.ctx, waits: wake.Table[struct{}]{Keep: s.heartbeat},
+		log: c.log, ctx: s.life.Closing, waits: wake.Table[struct{}]{Keep: s.heartbeat},
 	}
 	conf := pool.Config().ConnConfig
 	s.unprepared.Store(pooler || conf.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement || conf.StatementCacheCapacity == 0)
@@ -266,15 +262,11 @@ func (s *Store) Capabilities() store.Capabilities {
 // store.ErrClosed. Grants stay until their TTL is over. Close closes the connections that the
 // store opened, and not the pool that was passed to New. A second Close does nothing.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if !first {
+	if !s.life.Shut() {
 		return nil
 	}
-	s.cancel()
-	s.wg.Wait()
+	defer s.life.End()
+	s.life.Wait()
 	s.batch.Close()
 	s.renewals.Close()
 	s.stuckCalls.Close()
@@ -445,7 +437,7 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.wg.Done()
+	defer s.life.Leave()
 	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	var free, stuck []*call
@@ -466,7 +458,7 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 		s.perform(ctx, callCtx, part, true)
 	}
 	switch {
-	case s.ctx.Err() != nil:
+	case s.life.Closing.Err() != nil:
 		return errClosed
 	case ctx.Err() != nil && !slices.ContainsFunc(calls, func(c *call) bool { return c.err == nil }):
 		return s.usedUp(ctx.Err())

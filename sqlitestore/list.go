@@ -57,7 +57,7 @@ func (s *Store) takeReader(ctx context.Context) (err error) {
 	case s.readTurn <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.done:
+	case <-s.life.Closing.Done():
 		return errClosed
 	}
 	if err = s.usable(ctx); err == nil && s.read == nil {

@@ -77,9 +77,10 @@ func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
 	}
 	s := &Store{
 		file: file{path: path}, dsn: dataSource(path), clock: clock,
-		writes: writeQueue{turn: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1), done: make(chan struct{}),
+		writes: writeQueue{turn: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1),
 		heartbeat: heartbeat, pushes: pushes{open: listenPush, waits: wake.Table[struct{}]{Keep: 2 * heartbeat}},
 	}
+	s.life.Begin()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -5,10 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -58,9 +57,7 @@ type Store struct {
 	read     *conn         // for listings; nil until the first listing
 
 	pushes pushes
-	closed atomic.Bool
-	done   chan struct{} // closed by Close
-	once   sync.Once
+	life   lifetime.Lifetime
 }
 
 // Capabilities returns what this store supports: all features that do not need several hosts.
@@ -80,22 +77,18 @@ func (s *Store) Capabilities() store.Capabilities {
 //
 // When the last handle of all processes is closed, SQLite removes the -wal and -shm files.
 func (s *Store) Close() error {
+	if !s.life.Shut() {
+		return nil
+	}
+	defer s.life.End()
+	s.pushes.close()
+	s.writes.turn <- struct{}{} // for good
+	s.readTurn <- struct{}{}
 	var err error
-	s.once.Do(func() {
-		s.closed.Store(true)
-		close(s.done)
-		s.pushes.close()
-		s.writes.turn <- struct{}{} // for good
-		s.readTurn <- struct{}{}
-		if s.read != nil {
-			err = s.read.close()
-		}
-		if closeErr := s.conn.close(); closeErr != nil {
-			err = closeErr
-		}
-		err = s.explain(err)
-	})
-	return err
+	if s.read != nil {
+		err = s.read.close()
+	}
+	return s.explain(cmp.Or(s.conn.close(), err))
 }
 
 // Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches

@@ -140,7 +140,7 @@ func (s *Store) enqueue(ctx context.Context, tx *callTx) {
 			tx.err = ctx.Err()
 			return
 		}
-	case <-s.done:
+	case <-s.life.Closing.Done():
 		if q.remove(tx) {
 			tx.err = errClosed
 			return
@@ -257,7 +257,7 @@ func (tx *callTx) run() error {
 }
 
 func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
+	if s.life.Closing.Err() != nil {
 		return errClosed
 	}
 	return ctx.Err()
@@ -284,7 +284,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 			case <-ctx.Done():
 				timer.Stop()
 				return lockedError(ctx)
-			case <-s.done:
+			case <-s.life.Closing.Done():
 				timer.Stop()
 				return errClosed
 			}

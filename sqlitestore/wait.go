@@ -185,7 +185,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	return s.pushes.waits.Wait(ctx, wake.Key{Name: name, ID: id}, s.done, errClosed)
+	return s.pushes.waits.Wait(ctx, wake.Key{Name: name, ID: id}, s.life.Closing.Done(), errClosed)
 }
 
 // listenLoopback listens on a loopback port, for systems without abstract Unix sockets.
