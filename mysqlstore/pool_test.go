@@ -98,11 +98,34 @@ func TestSettingsOfThePoolDoNotMatter(t *testing.T) {
 		"found rows":         func(c *mysql.Config) { c.ClientFoundRows = true },
 		"multi statements":   func(c *mysql.Config) { c.MultiStatements = true },
 		"columns with alias": func(c *mysql.Config) { c.ColumnsWithAlias = true },
+		// These truncate results, leave transactions open or forbid writes.
+		"select limit": func(c *mysql.Config) { c.Params = map[string]string{"sql_select_limit": "1"} },
+		"big selects":  func(c *mysql.Config) { c.Params = map[string]string{"sql_big_selects": "0", "max_join_size": "1"} },
+		"read only":    func(c *mysql.Config) { c.Params = map[string]string{"tx_read_only": "1"} },
+		"commit chain": func(c *mysql.Config) { c.Params = map[string]string{"completion_type": "1"} },
+		"commit end":   func(c *mysql.Config) { c.Params = map[string]string{"completion_type": "2"} },
+		"safe updates": func(c *mysql.Config) { c.Params = map[string]string{"sql_safe_updates": "1"} },
 	} {
 		t.Run(what, func(t *testing.T) {
-			db := connectTo(t, change)
+			plain := connectTo(t, nil)
+			other := newIn(t, plain) // creates the tables
+			db := poolOf(t, databaseOf(t, plain), change)
 			s := newIn(t, db)
 			useEverything(t, s)
+			permit := func() store.Request {
+				r := request("permits")
+				r.Mode, r.Limit = store.Permits, 3
+				return r
+			}
+			for range 3 {
+				granted(t, s, permit())
+			}
+			refused(t, s, permit())
+			free := request("free") // after a transaction on another name
+			granted(t, s, free)
+			refused(t, other, request("free"))
+			release(t, s, free)
+			granted(t, other, request("free"))
 			for _, name := range awkward {
 				req := request(name)
 				req.Owner, req.Meta = name, name
@@ -199,44 +222,6 @@ func TestAStoreStaysInTheDatabaseOfNew(t *testing.T) {
 	}
 	if found, want := identity(s), identity(other); found != want {
 		t.Errorf("doctor sees %q, want %q", found, want)
-	}
-}
-
-// Settings that truncate results, leave transactions open or forbid writes do not affect the
-// store either.
-func TestSettingsThatChangeWhatStatementsDoAreReset(t *testing.T) {
-	for what, params := range map[string]map[string]string{
-		"select limit": {"sql_select_limit": "1"},
-		"big selects":  {"sql_big_selects": "0", "max_join_size": "1"},
-		"read only":    {"tx_read_only": "1"},
-		"commit chain": {"completion_type": "1"},
-		"commit end":   {"completion_type": "2"},
-		"safe updates": {"sql_safe_updates": "1"},
-	} {
-		t.Run(what, func(t *testing.T) {
-			plain := connectTo(t, nil)
-			other := newIn(t, plain) // creates the tables
-			var database string
-			if err := plain.QueryRow("SELECT DATABASE()").Scan(&database); err != nil {
-				t.Fatal(err)
-			}
-			s := newIn(t, poolOf(t, database, func(c *mysql.Config) { c.Params = params }))
-			useEverything(t, s)
-			permit := func() store.Request {
-				r := request("permits")
-				r.Mode, r.Limit = store.Permits, 3
-				return r
-			}
-			for range 3 {
-				granted(t, s, permit())
-			}
-			refused(t, s, permit())
-			free := request("free") // after a transaction on another name
-			granted(t, s, free)
-			refused(t, other, request("free"))
-			release(t, s, free)
-			granted(t, other, request("free"))
-		})
 	}
 }
 

@@ -69,10 +69,7 @@ func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 			mustExec(t, db, statement)
 		}
 	}
-	var name string
-	if err := db.QueryRow("SELECT DATABASE()").Scan(&name); err != nil {
-		t.Fatal(err)
-	}
+	name := databaseOf(t, db)
 	grants, err := Grants(name, "", "'"+name+"'@'%'")
 	if err != nil {
 		t.Fatal(err)

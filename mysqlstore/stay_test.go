@@ -42,25 +42,6 @@ func (c *crowd) claim(t testing.TB, req store.Request) (until int64, rung bool) 
 	return until, rung
 }
 
-func TestAWaiterKeepsItsPlaceWhileTheRowIsLocked(t *testing.T) {
-	t.Parallel()
-	c := newCrowd(t, "n")
-	lockRow(t, c.db, "n")
-	for i, waiter := range []struct {
-		s   *Store
-		req store.Request
-	}{{c.first, c.waiting}, {c.second, c.waitingToo}} {
-		before, _ := c.claim(t, waiter.req)
-		r := refused(t, waiter.s, waiter.req)
-		if r.Place != i+1 || r.Waiters != 1 || i == 0 && len(r.Holders) != 1 {
-			t.Errorf("waiter %d: %+v", i+1, r)
-		}
-		if after, _ := c.claim(t, waiter.req); after <= before {
-			t.Errorf("waiter %d: its place ends at %d, and did at %d before it asked again", i+1, after, before)
-		}
-	}
-}
-
 // A waiter that asks again, although it was not woken, gets what has become free meanwhile.
 func TestAWaiterThatWasNotWokenDoesNotOnlyKeepItsPlace(t *testing.T) {
 	for what, test := range map[string]func(t *testing.T, c *crowd){

@@ -59,22 +59,11 @@ func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 // A client renews a contended name before it hands it over. If each of these renewals needed a
 // statement of its own, those of a busy client would delay the renewals of its other leases.
 func TestRenewalsOfSingleGrantsShareStatements(t *testing.T) {
-	config, err := pgxpool.ParseConfig(server(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var sent statements
-	config.MaxConns, config.ConnConfig.Tracer = 1, &sent
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	s, err := pgstore.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	pool := poolWith(t, server(t).URL(), func(config *pgxpool.Config) {
+		config.MaxConns, config.ConnConfig.Tracer = 1, &sent
+	})
+	s := newIn(t, pool)
 	const n = 100
 	var grants []store.Renewal
 	for i := range n {

@@ -154,12 +154,8 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer pool.Close()
-			s, err := pgstore.New(pool)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
+			t.Cleanup(pool.Close)
+			s := newIn(t, pool)
 			conns := make([]*pgxpool.Conn, test.idle)
 			for i := range conns {
 				if conns[i], err = pool.Acquire(t.Context()); err != nil {
@@ -323,22 +319,15 @@ func TestCallsEndInTimeOnAPoolThatIsSlowToCancel(t *testing.T) {
 	const delay, soon = 15 * time.Second, 5 * time.Second
 	p := server(t)
 	proxy := faultproxy.Start(t, p.Addr())
-	config, err := pgxpool.ParseConfig(p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 8
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, proxy.Addr())
-	}
-	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: delay}
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, p.URL(), func(config *pgxpool.Config) {
+		config.MaxConns = 8
+		config.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, proxy.Addr())
+		}
+		config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: delay}
+		}
+	})
 	t.Cleanup(proxy.Heal)
 	s, err := pgstore.New(pool)
 	if err != nil {
@@ -350,7 +339,7 @@ func TestCallsEndInTimeOnAPoolThatIsSlowToCancel(t *testing.T) {
 	waiter.Queue = true
 	refused(t, s, waiter) // so that the store listens
 	var conns []*pgxpool.Conn
-	for range config.MaxConns { // so that each call has a connection
+	for range pool.Config().MaxConns { // so that each call has a connection
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -83,11 +83,17 @@ func open(t testing.TB, url string) store.Store {
 // newPool opens a pool of an application.
 func newPool(t testing.TB, url string, conns int32) *pgxpool.Pool {
 	t.Helper()
+	return poolWith(t, url, func(config *pgxpool.Config) { config.MaxConns = conns })
+}
+
+// poolWith opens a pool of an application with settings of its own.
+func poolWith(t testing.TB, url string, change func(config *pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.MaxConns = conns
+	change(config)
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)

@@ -37,23 +37,17 @@ func newLateBed(t *testing.T, conns int) *lateBed {
 	b := &lateBed{t: t, p: server(t)}
 	b.proxy = faultproxy.Start(t, b.p.Addr())
 	b.other = open(t, b.p.URL()+"&schema="+lateSchema)
-	config, err := pgxpool.ParseConfig(b.p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 8
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // the first message is the whole request
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if !b.direct.Load() {
-			addr = b.proxy.Addr()
+	pool := poolWith(t, b.p.URL(), func(config *pgxpool.Config) {
+		config.MaxConns = 8
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // the first message is the whole request
+		config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if !b.direct.Load() {
+				addr = b.proxy.Addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
 		}
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	})
+	var err error
 	if b.s, err = pgstore.NewOwning(pool, lateSchema); err != nil {
 		t.Fatal(err)
 	}

@@ -32,18 +32,11 @@ func TestAThousandWaitersUseTwoConnectionsOfAnApplicationsPool(t *testing.T) {
 // The application may set its own handler for notifications of its pool. The store still gets its
 // notifications, and the handler does not get them.
 func TestAHandlerForNotificationsOfThePoolDoesNotMatter(t *testing.T) {
-	config, err := pgxpool.ParseConfig(server(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
-		t.Errorf("the handler of the application got a notification on %s", n.Channel)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, server(t).URL(), func(config *pgxpool.Config) {
+		config.ConnConfig.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+			t.Errorf("the handler of the application got a notification on %s", n.Channel)
+		}
+	})
 	s := newIn(t, pool)
 	holder := request("handler")
 	granted(t, s, holder)
@@ -54,16 +47,9 @@ func TestAHandlerForNotificationsOfThePoolDoesNotMatter(t *testing.T) {
 
 // With another client_encoding the server would convert names, so that one name could become two.
 func TestAClientEncodingThatChangesNamesIsRefused(t *testing.T) {
-	config, err := pgxpool.ParseConfig(server(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.RuntimeParams["client_encoding"] = "LATIN1"
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, server(t).URL(), func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["client_encoding"] = "LATIN1"
+	})
 	s, err := pgstore.New(pool)
 	if err == nil {
 		s.Close()
@@ -139,24 +125,13 @@ func TestThePlansOfTheApplicationDoNotMatter(t *testing.T) {
 	p := server(t)
 	open(t, p.URL()) // creates the schema
 	pair := func(settings string) time.Duration {
-		config, err := pgxpool.ParseConfig(p.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol)
-			return err
-		}
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer pool.Close()
-		s, err := pgstore.New(pool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		pool := poolWith(t, p.URL(), func(config *pgxpool.Config) {
+			config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+				_, err := conn.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol)
+				return err
+			}
+		})
+		s := newIn(t, pool)
 		begin := time.Now()
 		for range 10 {
 			r := request("n")

@@ -23,19 +23,12 @@ import (
 func TestASuccessAfterTheDeadlineIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
-	config, err := pgxpool.ParseConfig(p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 8
-	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: patience}
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, p.URL(), func(config *pgxpool.Config) {
+		config.MaxConns = 8
+		config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: patience}
+		}
+	})
 	s, err := pgstore.NewOwning(pool, "")
 	if err != nil {
 		t.Fatal(err)

@@ -166,11 +166,7 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 	p := server(t)
 	url := p.URL() + "&schema=versions"
 	old := open(t, url)
-	c, err := holdfast.New(old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := client(t, old)
 	p.Must("CREATE TABLE counted (n int); INSERT INTO counted VALUES (0)")
 	pool := newPool(t, p.URL(), 8)
 	ctx := t.Context()
@@ -211,18 +207,10 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 	p.Must(migration + "UPDATE meta SET version = 2; COMMIT")
 	s2 := open(t, url)
 	pgstore.UseVersion(s2.(*pgstore.Store), "versions", 2)
-	c2, err := holdfast.New(s2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c2.Close()
+	c2 := client(t, s2)
 	go func() { errs <- work(c2, times) }()
 	s1 := open(t, url) // a program of version 1 that starts after the migration
-	c1, err := holdfast.New(s1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c1.Close()
+	c1 := client(t, s1)
 	go func() { errs <- work(c1, times) }()
 	for range 3 {
 		if err := <-errs; err != nil {
@@ -278,17 +266,10 @@ BEGIN
 		EXECUTE format('CREATE FUNCTION own.%I(%s) RETURNS %s ', o.name, o.arguments, o.result) || format(fail, o.name || ' of the caller');
 	END LOOP;
 END $do$`)
-	config, err := pgxpool.ParseConfig(p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.RuntimeParams["search_path"] = "own, pg_temp, pg_catalog"
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, p.URL(), func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["search_path"] = "own, pg_temp, pg_catalog"
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	})
 	if _, err := pool.Exec(t.Context(), "SELECT 1 + 1"); err == nil || !strings.Contains(err.Error(), "+ of the caller") {
 		t.Fatalf("%v, want that the operator of the caller is used", err)
 	}

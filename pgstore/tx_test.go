@@ -165,16 +165,9 @@ func TestLockTxReturnsWhenItsContextEnds(t *testing.T) {
 func TestLockTxBehindPgBouncer(t *testing.T) {
 	p := server(t)
 	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
-	config, err := pgxpool.ParseConfig(servers.PostgresURL(b.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	pool := poolWith(t, servers.PostgresURL(b.Addr()), func(config *pgxpool.Config) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	})
 	granted(t, openStore(t, p.URL()), request("pooled tx"))
 	for range 10 {
 		one, two := begin(t, pool), begin(t, pool)

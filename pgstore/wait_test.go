@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
@@ -42,22 +41,6 @@ func wantPushed(t *testing.T, ended <-chan error) {
 	t.Helper()
 	if err := <-ended; err != nil {
 		t.Fatalf("Wait: %v, want a wake-up", err)
-	}
-}
-
-// A release without waiters sends no notification, because that would take a lock of the whole
-// server.
-func TestAReleaseThatNobodyWaitsForNotifiesNobody(t *testing.T) {
-	p := server(t)
-	s := openStore(t, p.URL())
-	before := p.Value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
-	for range 5 {
-		r := request("quiet")
-		granted(t, s, r)
-		release(t, s, r)
-	}
-	if after := p.Value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"); after != before {
-		t.Errorf("%s connections listen, before there were %s", after, before)
 	}
 }
 
@@ -107,11 +90,7 @@ func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
 	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
 	var log logBuffer
 	pool := newPool(t, servers.PostgresURL(b.Addr()), 10)
-	s, err := pgstore.New(pool, pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := newIn(t, pool, pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 	direct := openStore(t, p.URL())
 	for i := range 50 { // the connections behind the pooler change constantly
 		var wg sync.WaitGroup
@@ -161,11 +140,7 @@ func TestBehindPgBouncerANameIsHandedOverSoon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := holdfast.New(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := client(t, s)
 		wg.Go(func() {
 			for range locks {
 				lease, err := c.Lock(t.Context(), "pooled")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -40,17 +41,9 @@ func lockFile(t *testing.T, path string) (unlock func()) {
 
 // calls returns all calls that write to the file.
 func calls(s store.Store, req store.Request) map[string]func(ctx context.Context) error {
-	return map[string]func(ctx context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, req); return err },
-		"Release": func(ctx context.Context) error { return s.Release(ctx, req.Name, req.ID, store.Keep{}) },
-		"Leave":   func(ctx context.Context) error { return s.Leave(ctx, req.Name, req.ID) },
-		"Break":   func(ctx context.Context) error { return s.Break(ctx, req.Name, req.ID) },
-		"Renew": func(ctx context.Context) error {
-			_, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, Mode: req.Mode, TTL: req.TTL}})
-			return err
-		},
-		"another Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request("other")); return err },
-	}
+	all := suites.Calls(s, req)
+	delete(all, "List")
+	return all
 }
 
 func TestACallReturnsSoonAfterItsContextEnds(t *testing.T) {

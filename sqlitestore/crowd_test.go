@@ -31,7 +31,7 @@ func TestManyHoldersOfANameDoNotDelayOtherNames(t *testing.T) {
 				if answer, err := s.Acquire(t.Context(), req); err != nil || !answer.Granted() {
 					t.Fatalf("granted %v, error %v", answer.Granted(), err)
 				}
-				grants = append(grants, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
+				grants = append(grants, renewal(req))
 			}
 			began := time.Now()
 			if _, err := s.Renew(t.Context(), grants); err != nil {

@@ -61,7 +61,7 @@ func TestRenewalsFailAfterTheFileWasRemovedOrReplaced(t *testing.T) {
 			if err := spoil(path); err != nil {
 				t.Fatal(err)
 			}
-			renewal := store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}
+			renewal := renewal(req)
 			_, err := s.Renew(t.Context(), []store.Renewal{renewal})
 			unknown(t, err, says)
 			time.Sleep(20 * time.Millisecond) // the file is checked from time to time
@@ -282,7 +282,7 @@ func childFull(args []string) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 		return err
 	}
-	out, err := s.Renew(ctx, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
+	out, err := s.Renew(ctx, []store.Renewal{renewal(held)})
 	if err != nil || out[0].Status != store.Extended {
 		return fmt.Errorf("renewed %v: %w", out, err)
 	}

@@ -47,10 +47,7 @@ func childPing(args []string) error {
 
 // handOff makes a child wait, releases the name, and returns the time until the child's grant.
 func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
-	req := request(name)
-	if answer, err := s.Acquire(context.Background(), req); err != nil || !answer.Granted() {
-		t.Fatalf("granted %v, error %v", answer.Granted(), err)
-	}
+	req := take(t, s, name)
 	c.tell("go")
 	c.hears("queued")
 	time.Sleep(time.Millisecond) // so that the child waits

@@ -8,15 +8,19 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds the wait for events that should happen soon. Only a failing test waits that
-// long.
-const patience = 30 * time.Second
+const patience = suites.Patience
+
+var (
+	request, renewal          = suites.Request, suites.Renewal
+	granted, refused, release = suites.Granted, suites.Refused, suites.Release
+	eventually                = suites.Eventually
+)
 
 // open opens a store and closes it at the end of the test.
 func open(t testing.TB, path string) *sqlitestore.Store {
@@ -29,14 +33,6 @@ func open(t testing.TB, path string) *sqlitestore.Store {
 	return s
 }
 
-// request returns an exclusive request with a new identity and a TTL longer than a test.
-func request(name string) store.Request {
-	return store.Request{
-		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
-		TTL: time.Minute, Tokens: 1, Owner: "host/1234/abcdef",
-	}
-}
-
 // newPath returns the path of a file that does not exist yet.
 func newPath(t testing.TB) string {
 	t.Helper()
@@ -47,17 +43,16 @@ func newPath(t testing.TB) string {
 func take(t testing.TB, s store.Store, name string) store.Request {
 	t.Helper()
 	req := request(name)
-	if answer, err := s.Acquire(context.Background(), req); err != nil || !answer.Granted() {
-		t.Fatalf("granted %v, error %v", answer.Granted(), err)
-	}
+	granted(t, s, req)
 	return req
 }
 
-func release(t testing.TB, s store.Store, req store.Request) {
+// queue queues a new request for a held name.
+func queue(t testing.TB, s store.Store, name string) store.Request {
 	t.Helper()
-	if err := s.Release(context.Background(), req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	req := suites.Queued(name)
+	refused(t, s, req)
+	return req
 }
 
 // wantRows expects these rows in a file, including expired ones.

@@ -12,30 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
-
-// eventually polls until the condition is true, and fails the test after patience.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for start := time.Now(); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(start) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
-// queue queues a new request for a held name.
-func queue(t *testing.T, s store.Store, name string) store.Request {
-	t.Helper()
-	req := request(name)
-	req.Queue = true
-	if answer, err := s.Acquire(t.Context(), req); err != nil || answer.Granted() {
-		t.Fatalf("granted %v, error %v: want to be queued", answer.Granted(), err)
-	}
-	return req
-}
 
 func TestNothingIsLeftAfterClose(t *testing.T) {
 	dir := t.TempDir()
@@ -130,13 +110,7 @@ func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
 	a, b := open(t, path), open(t, path)
 	take(t, a, "order")
 	for place := 1; place <= 3; place++ {
-		w := request("order")
-		w.Queue = true
-		answer, err := b.Acquire(t.Context(), w)
-		if err != nil || answer.Granted() {
-			t.Fatalf("granted %v, error %v", answer.Granted(), err)
-		}
-		if again := answer.Refusal.Again; again < 500*time.Millisecond || again > time.Second {
+		if again := refused(t, b, suites.Queued("order")).Again; again < 500*time.Millisecond || again > time.Second {
 			t.Errorf("place %d: Again %v, want a third of the heartbeat of 2s", place, again)
 		}
 	}
@@ -148,13 +122,7 @@ func TestAHandleThatCannotListenPolls(t *testing.T) {
 	a, b := open(t, path), open(t, path)
 	sqlitestore.Deafen(b)
 	take(t, a, "order")
-	w := request("order")
-	w.Queue = true
-	answer, err := b.Acquire(t.Context(), w)
-	if err != nil || answer.Granted() {
-		t.Fatalf("granted %v, error %v", answer.Granted(), err)
-	}
-	if again := answer.Refusal.Again; again > 100*time.Millisecond {
+	if again := refused(t, b, suites.Queued("order")).Again; again > 100*time.Millisecond {
 		t.Errorf("Again %v, want a short time", again)
 	}
 }

@@ -62,7 +62,7 @@ func childLimited(args []string) error {
 		if _, err := s.Acquire(ctx, req); err != nil {
 			return err
 		}
-		held = append(held, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
+		held = append(held, renewal(req))
 	}
 	if err := pairs(s, "job:", 3000); err != nil {
 		return err
