@@ -351,32 +351,6 @@ func TestBlockInABatchCostsTheOthersNoTransaction(t *testing.T) {
 	}
 }
 
-// The first token of a block is listed even if later tokens of the name must be much greater.
-func TestTokenIsListedAfterTheFloorWasRaised(t *testing.T) {
-	s := newIn(t, connectTo(t, nil))
-	r := request("raised")
-	r.Tokens = 3
-	a := granted(t, s, r)
-	check := func(when string) {
-		t.Helper()
-		page, err := s.List(limited(t), store.Query{Name: r.Name})
-		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].Token != a.Token {
-			t.Errorf("%s: %+v, %v, want token %d", when, page.Locks, err, a.Token)
-		}
-	}
-	check("granted")
-	floor := a.Token + 1_000_000_000
-	out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Floor: floor}})
-	if err != nil || out[0].Status != store.Extended {
-		t.Fatalf("%+v, %v", out, err)
-	}
-	check("raised")
-	release(t, s, r)
-	if next := granted(t, s, request("raised")); next.Token <= floor {
-		t.Errorf("token %d, want more than %d", next.Token, floor)
-	}
-}
-
 // The statements for plain names leave a closed name alone until its time is over, and a sweep
 // removes its row.
 func TestClosedNameIsLeftToTransactions(t *testing.T) {
