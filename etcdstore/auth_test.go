@@ -46,7 +46,7 @@ func addUser(t testing.TB, root *clientv3.Client) {
 		func(ctx context.Context) error { _, err := root.UserAdd(ctx, "locks", "PASSWORD"); return err },
 		func(ctx context.Context) error { _, err := root.UserGrantRole(ctx, "locks", "locks"); return err },
 	} {
-		if err := step(bounded(t, patience)); err != nil {
+		if err := step(within(t, patience)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,20 +59,20 @@ func handOff(t testing.TB, from, to *Store, name string) {
 	holder, waiter := request(name, false), request(name, true)
 	must(t, from, holder, 0)
 	must(t, to, waiter, 1)
-	if err := from.Release(bounded(t, patience), name, holder.ID, store.Keep{}); err != nil {
+	if err := from.Release(within(t, patience), name, holder.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 	for granted := false; !granted; {
-		if err := to.Wait(bounded(t, patience/2), name, waiter.ID); err != nil {
+		if err := to.Wait(within(t, patience/2), name, waiter.ID); err != nil {
 			t.Fatalf("the waiter is not woken: %v", err)
 		}
-		answer, err := to.Acquire(bounded(t, patience), waiter)
+		answer, err := to.Acquire(within(t, patience), waiter)
 		if err != nil {
 			t.Fatal(err)
 		}
 		granted = answer.Granted()
 	}
-	if err := to.Release(bounded(t, patience), name, waiter.ID, store.Keep{}); err != nil {
+	if err := to.Release(within(t, patience), name, waiter.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,12 +100,12 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 		"a simple token expires": {[]string{fmt.Sprintf("--auth-token-ttl=%d", ttl/time.Second)}, expire},
 		"a signed token expires": {[]string{jwt(t, ttl)}, expire},
 		"the password is changed": {nil, func(t testing.TB, root *clientv3.Client) {
-			if _, err := root.UserChangePassword(bounded(t, patience), "locks", "PASSWORD"); err != nil {
+			if _, err := root.UserChangePassword(within(t, patience), "locks", "PASSWORD"); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		"a role changes, with signed tokens": {[]string{jwt(t, time.Hour)}, func(t testing.TB, root *clientv3.Client) {
-			if _, err := root.RoleGrantPermission(bounded(t, patience), "locks", "x", "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
+			if _, err := root.RoleGrantPermission(within(t, patience), "locks", "x", "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -120,17 +120,17 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 			long := request("long", true)
 			must(t, near, request("long", false), 0)
 			must(t, s, long, 1)
-			l, err := s.lease(bounded(t, patience), time.Minute)
+			l, err := s.lease(within(t, patience), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if alive, err := s.keepAlive(bounded(t, patience), l); !alive || err != nil { // makes a new login, which later calls use
+			if alive, err := s.keepAlive(within(t, patience), l); !alive || err != nil { // makes a new login, which later calls use
 				t.Fatal(alive, err)
 			}
 			test.over(t, root)
 			handOff(t, near, s, "first")
 			handOff(t, near, s, "second")
-			if alive, err := s.keepAlive(bounded(t, patience), l); !alive || err != nil {
+			if alive, err := s.keepAlive(within(t, patience), l); !alive || err != nil {
 				t.Errorf("the keep-alive: %v, %v", alive, err)
 			}
 			must(t, s, long, 1)
@@ -150,7 +150,7 @@ func TestAuthenticationCanBeEnabledWhileLocksAreInUse(t *testing.T) {
 	must(t, s, held, 0)
 	renew := func() {
 		t.Helper()
-		out, err := s.Renew(bounded(t, patience), []store.Renewal{{Name: "held", ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
+		out, err := s.Renew(within(t, patience), []store.Renewal{{Name: "held", ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
 		if err != nil || out[0].Status != store.Extended {
 			t.Fatalf("the renewal: %+v, %v", out, err)
 		}
@@ -172,7 +172,7 @@ func TestAWaiterWhoseRightsAreRevokedGetsAnError(t *testing.T) {
 	c := client(t, time.Minute, "locks:PASSWORD@"+server.Addr())
 	waiter := lock(c, context.Background(), "a")
 	waiting(t, near, "a", 1)
-	if _, err := root.UserRevokeRole(bounded(t, patience), "locks", "locks"); err != nil {
+	if _, err := root.UserRevokeRole(within(t, patience), "locks", "locks"); err != nil {
 		t.Fatal(err)
 	}
 	select {

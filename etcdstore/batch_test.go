@@ -26,7 +26,7 @@ type sent = suites.LaterResult[*pb.TxnResponse]
 func gather(t *testing.T) *crowd {
 	proxy, s, _, look := behind(t)
 	c := &crowd{t: t, s: s, proxy: proxy, look: look}
-	if _, err := s.look(bounded(t, patience), claimKey{"a", store.NewID()}); err != nil { // to be connected
+	if _, err := s.look(within(t, patience), claimKey{"a", store.NewID()}); err != nil { // to be connected
 		t.Fatal(err)
 	}
 	proxy.ToServer.Hold()
@@ -40,14 +40,14 @@ func gather(t *testing.T) *crowd {
 func (c *crowd) later(name string, txn *pb.TxnRequest) <-chan sent {
 	c.t.Helper()
 	return suites.Later(c.t, c.s.batch.Len, func() (*pb.TxnResponse, error) {
-		return c.s.txnOn(bounded(c.t, patience), name, txn)
+		return c.s.txnOn(within(c.t, patience), name, txn)
 	})
 }
 
 // entries returns the number of entries in the log of the server.
 func (c *crowd) entries() uint64 {
 	c.t.Helper()
-	status, err := c.look.Status(bounded(c.t, patience), c.look.Endpoints()[0])
+	status, err := c.look.Status(within(c.t, patience), c.look.Endpoints()[0])
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (c *conn) Close() error {
 // hung closes the connection of a call that was sent at that time and got no reply, unless
 // something else has been received on it since.
 func (c *conns) hung(p *peer.Peer, began time.Duration) {
-	if c == nil || p.LocalAddr == nil {
+	if c == nil || p == nil || p.LocalAddr == nil {
 		return
 	}
 	c.mu.Lock()

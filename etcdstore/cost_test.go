@@ -97,7 +97,7 @@ func TestKeysAreReused(t *testing.T) {
 		}
 		release := func(s *Store, req store.Request) {
 			t.Helper()
-			if err := s.Release(bounded(t, patience), name, req.ID, store.Keep{}); err != nil {
+			if err := s.Release(within(t, patience), name, req.ID, store.Keep{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,7 +114,7 @@ func TestKeysAreReused(t *testing.T) {
 			}
 			next := ask(waiter, 1, request(name, true))
 			release(holder, held)
-			if err := waiter.Wait(bounded(t, patience), name, next.ID); err != nil {
+			if err := waiter.Wait(within(t, patience), name, next.ID); err != nil {
 				t.Fatal(err)
 			}
 			held = ask(waiter, 0, next)

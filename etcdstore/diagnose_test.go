@@ -187,7 +187,7 @@ func diagnoseUsers(t *testing.T) {
 		func(ctx context.Context) error { _, err := root.UserAdd(ctx, "reader", "PASSWORD"); return err },
 		func(ctx context.Context) error { _, err := root.UserGrantRole(ctx, "reader", "reader"); return err },
 	} {
-		if err := step(bounded(t, patience)); err != nil {
+		if err := step(within(t, patience)); err != nil {
 			t.Fatal(err)
 		}
 	}

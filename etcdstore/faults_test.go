@@ -45,7 +45,7 @@ func client(t testing.TB, ttl time.Duration, addrs ...string) *holdfast.Client {
 	return c
 }
 
-func bounded(t testing.TB, limit time.Duration) context.Context {
+func within(t testing.TB, limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	return ctx
@@ -60,7 +60,7 @@ func request(name string, queue bool) store.Request {
 // must makes one request and requires the given place in the queue, or a grant if place is 0.
 func must(t testing.TB, s *Store, req store.Request, place int) store.Answer {
 	t.Helper()
-	answer, err := s.Acquire(bounded(t, patience), req)
+	answer, err := s.Acquire(within(t, patience), req)
 	if err != nil {
 		t.Fatalf("Acquire: %v", err)
 	}
@@ -101,7 +101,7 @@ type result struct {
 func waiting(t testing.TB, s *Store, name string, n int) {
 	t.Helper()
 	servers.Poll(t, patience, func() error {
-		page, err := s.List(bounded(t, patience), store.Query{Name: name})
+		page, err := s.List(within(t, patience), store.Query{Name: name})
 		if err == nil && (len(page.Locks) == 0 || len(page.Locks[0].Waiters) != n) {
 			err = errors.New("not all are queued")
 		}
@@ -164,9 +164,9 @@ func TestOneHungServerOfThreeIsNotUsed(t *testing.T) {
 	defer c.Close()
 	pair := func() {
 		t.Helper()
-		lease, err := c.Lock(bounded(t, patience), "a")
+		lease, err := c.Lock(within(t, patience), "a")
 		if err == nil {
-			err = lease.Unlock(bounded(t, patience))
+			err = lease.Unlock(within(t, patience))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func has(mark []byte) func([]byte) bool {
 // the connection.
 func lose(t *testing.T, proxy *faultproxy.Proxy, look *clientv3.Client, mark []byte, call func(ctx context.Context) error) {
 	t.Helper()
-	ctx := bounded(t, patience)
+	ctx := within(t, patience)
 	proxy.Lose(t, has(mark), call, func() (string, error) {
 		key, err := look.Get(ctx, "lock/a")
 		if err != nil {
@@ -334,12 +334,12 @@ func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]func(s *Store, id store.ID) error{
 		"Release": func(s *Store, id store.ID) error {
-			if err := s.Release(bounded(t, patience), "a", id, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+			if err := s.Release(within(t, patience), "a", id, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
 				return fmt.Errorf("%v, want ErrNotHeld", err)
 			}
 			return nil
 		},
-		"Leave": func(s *Store, id store.ID) error { return s.Leave(bounded(t, patience), "a", id) },
+		"Leave": func(s *Store, id store.ID) error { return s.Leave(within(t, patience), "a", id) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -347,7 +347,7 @@ func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 			old, newer := request("a", false), request("a", false)
 			must(t, far, old, 0)
 			ended := hold(proxy, "lock/a", func() error { return end(far, old.ID) })
-			if err := near.Break(bounded(t, patience), "a", old.ID); err != nil {
+			if err := near.Break(within(t, patience), "a", old.ID); err != nil {
 				t.Fatal(err)
 			}
 			must(t, near, newer, 0)
@@ -355,7 +355,7 @@ func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			out, err := near.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: newer.ID, TTL: newer.TTL, Mode: newer.Mode}})
+			out, err := near.Renew(within(t, patience), []store.Renewal{{Name: "a", ID: newer.ID, TTL: newer.TTL, Mode: newer.Mode}})
 			if err != nil || out[0].Status != store.Extended {
 				t.Errorf("the newer lock: %+v, %v", out, err)
 			}
@@ -396,11 +396,11 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	must(t, s, dead, 1)
 	must(t, s, live, 2)
 	c, _ := s.claim(claimKey{"a", dead.ID})
-	if _, err := look.Revoke(bounded(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
+	if _, err := look.Revoke(within(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
 		t.Fatal(err)
 	}
 	must(t, s, live, 1)
-	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
+	if err := s.Release(within(t, patience), "a", holder.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 	must(t, s, dead, 2) // it is at the end of the queue, although the name is free
@@ -410,19 +410,19 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	// asks.
 	behind := request("a", true)
 	must(t, s, behind, 2)
-	if err := s.Release(bounded(t, patience), "a", live.ID, store.Keep{}); err != nil {
+	if err := s.Release(within(t, patience), "a", live.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 	a := &attempt{s: s, req: &dead, key: claimKey{"a", dead.ID}, began: sinceBase()}
 	var err error
-	if a.snap, err = s.look(bounded(t, patience), a.key); err != nil {
+	if a.snap, err = s.look(within(t, patience), a.key); err != nil {
 		t.Fatal(err)
 	}
 	c, _ = s.claim(a.key)
-	if _, err := look.Revoke(bounded(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
+	if _, err := look.Revoke(within(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
 		t.Fatal(err)
 	}
-	if _, done, err := a.decide(bounded(t, patience)); done || err != nil {
+	if _, done, err := a.decide(within(t, patience)); done || err != nil {
 		t.Errorf("granted with a lease that was over: %v", err)
 	}
 	must(t, s, behind, 0)
@@ -439,7 +439,7 @@ func TestEtcd19597WaiterWasNotToldThatItsSessionDied(t *testing.T) {
 			t.Parallel()
 			server := servers.StartEtcd(t, servers.EtcdOptions{})
 			one, two := client(t, time.Minute, server.Addr()), client(t, time.Minute, server.Addr())
-			if _, err := one.Lock(bounded(t, patience), "a"); err != nil {
+			if _, err := one.Lock(within(t, patience), "a"); err != nil {
 				t.Fatal(err)
 			}
 			waiter := lock(two, context.Background(), "a")
@@ -468,20 +468,20 @@ func TestAWaitSurvivesCompaction(t *testing.T) {
 		t.Helper()
 		var revision int64
 		for range 10 {
-			resp, err := look.Put(bounded(t, patience), "other", "")
+			resp, err := look.Put(within(t, patience), "other", "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			revision = resp.Header.Revision
 		}
-		if _, err := look.Compact(bounded(t, patience), revision); err != nil {
+		if _, err := look.Compact(within(t, patience), revision); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// A watch that begins at a compacted revision is refused, and the waiter is woken.
 	compact()
 	far.waits.expect(claimKey{"a", waiter.ID}, []watch{{key: "elsewhere"}}, 1)
-	if err := far.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+	if err := far.Wait(within(t, patience), "a", waiter.ID); err != nil {
 		t.Fatalf("Wait: %v", err)
 	}
 	// A waiter whose connection ends is woken as well.
@@ -489,15 +489,15 @@ func TestAWaitSurvivesCompaction(t *testing.T) {
 	proxy.Cut()
 	compact()
 	proxy.Heal()
-	if err := far.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+	if err := far.Wait(within(t, patience), "a", waiter.ID); err != nil {
 		t.Fatalf("Wait: %v", err)
 	}
 	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, waiter) })
 	compact() // a watch that has begun is not affected
-	if err := near.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
+	if err := near.Release(within(t, patience), "a", holder.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := far.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+	if err := far.Wait(within(t, patience), "a", waiter.ID); err != nil {
 		t.Fatalf("Wait: %v", err)
 	}
 	must(t, far, waiter, 0)
@@ -509,7 +509,7 @@ func TestTheTTLOfAReusedLeaseCountsFromTheTimeItWasSent(t *testing.T) {
 	t.Parallel()
 	const delay = time.Second
 	proxy, far, _, _ := behind(t)
-	if _, err := far.look(bounded(t, patience), claimKey{"a", store.NewID()}); err != nil { // to be connected
+	if _, err := far.look(within(t, patience), claimKey{"a", store.NewID()}); err != nil { // to be connected
 		t.Fatal(err)
 	}
 	proxy.ToClient.Delay(delay)
@@ -517,7 +517,7 @@ func TestTheTTLOfAReusedLeaseCountsFromTheTimeItWasSent(t *testing.T) {
 	first.TTL, second.TTL = time.Hour, time.Hour // so that the lease is reused unchanged
 	begin := time.Now()
 	must(t, far, first, 0)
-	if err := far.Release(bounded(t, patience), "a", first.ID, store.Keep{}); err != nil {
+	if err := far.Release(within(t, patience), "a", first.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 	passed := time.Since(begin)
@@ -533,7 +533,7 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	must(t, far, request("warm", false), 0) // so that its lease is not reused
 	before := len(etcdtest.Residue(t, look))
 	req := request("a", false)
-	c, err := far.lease(bounded(t, patience), req.TTL)
+	c, err := far.lease(within(t, patience), req.TTL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,10 +547,10 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	if c1.grant == nil || !c1.grant.unsure.Load() {
 		t.Fatal("the lease of a request without a reply is not marked as unsure")
 	}
-	if err := near.Leave(bounded(t, patience), "a", req.ID); err != nil {
+	if err := near.Leave(within(t, patience), "a", req.ID); err != nil {
 		t.Fatal(err)
 	}
-	near.revoke(bounded(t, patience), c1.grant.id)
+	near.revoke(within(t, patience), c1.grant.id)
 	proxy.Heal()
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "b", store.NewID()) })
 	if left := etcdtest.Residue(t, look); len(left) > before {

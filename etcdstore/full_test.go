@@ -31,7 +31,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	must(t, s, waiter, 1)
 	must(t, s, left, 2)
 	for {
-		_, err := look.Put(bounded(t, patience), "other", strings.Repeat("x", 100_000))
+		_, err := look.Put(within(t, patience), "other", strings.Repeat("x", 100_000))
 		if errors.Is(err, rpctypes.ErrNoSpace) {
 			break
 		}
@@ -39,7 +39,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, err := s.Renew(bounded(t, patience), []store.Renewal{
+	out, err := s.Renew(within(t, patience), []store.Renewal{
 		{Name: "a", ID: held.ID, TTL: held.TTL, Mode: held.Mode},
 		{Name: "b", ID: reader.ID, TTL: reader.TTL, Mode: reader.Mode, Tokens: 10}, // no space for them
 		{Name: "c", ID: changed.ID, TTL: 2 * changed.TTL, Mode: changed.Mode},      // no space for another lease
@@ -58,15 +58,15 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 		}
 	}
 	must(t, s, waiter, 1) // its heartbeat
-	if err := s.Leave(bounded(t, patience), "a", left.ID); err != nil {
+	if err := s.Leave(within(t, patience), "a", left.ID); err != nil {
 		t.Errorf("Leave: %v", err)
 	}
 	for _, req := range []store.Request{held, reader} {
-		if err := s.Release(bounded(t, patience), req.Name, req.ID, store.Keep{}); err != nil {
+		if err := s.Release(within(t, patience), req.Name, req.ID, store.Keep{}); err != nil {
 			t.Errorf("Release: %v", err)
 		}
 	}
-	if err := s.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+	if err := s.Wait(within(t, patience), "a", waiter.ID); err != nil {
 		t.Errorf("Wait: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -20,14 +20,14 @@ func TestARenewalWithAReusedLeaseDoesNotReturnMoreTimeThanItHas(t *testing.T) {
 	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	other := request("other", false)
 	must(t, s, other, 0)
-	if err := s.Release(bounded(t, patience), "other", other.ID, store.Keep{}); err != nil {
+	if err := s.Release(within(t, patience), "other", other.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 	req := request("a", false)
 	req.TTL = 10 * time.Second
 	must(t, s, req, 0)
 	began := sinceBase()
-	out, err := s.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: other.TTL, Mode: req.Mode}})
+	out, err := s.Renew(within(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: other.TTL, Mode: req.Mode}})
 	if err != nil || out[0].Status != store.Extended {
 		t.Fatalf("Renew: %+v, %v", out, err)
 	}
@@ -50,14 +50,14 @@ func TestConcurrentRenewalsAndReleasesDoNotShareALease(t *testing.T) {
 		must(t, s, req, 0)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := s.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: 2 * req.TTL, Mode: req.Mode}})
+			_, err := s.Renew(within(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: 2 * req.TTL, Mode: req.Mode}})
 			if err != nil {
 				t.Error(err)
 			}
 		})
 		wg.Go(func() {
 			time.Sleep(time.Duration(i%30) * 50 * time.Microsecond)
-			if err := s.Release(bounded(t, patience), "a", req.ID, store.Keep{}); err != nil {
+			if err := s.Release(within(t, patience), "a", req.ID, store.Keep{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -112,7 +112,7 @@ func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	proxy, far, near, look := behind(t)
 	req := request("a", true)
 	req.Owner = "the owner"
-	l, err := far.newLease(bounded(t, patience), noLease, whole(req.TTL))
+	l, err := far.newLease(within(t, patience), noLease, whole(req.TTL))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 		})
 		return held
 	}
-	ctx, cancel := context.WithCancel(bounded(t, patience))
+	ctx, cancel := context.WithCancel(within(t, patience))
 	defer cancel()
 	held, done := holdWrite(), make(chan error, 1)
 	go func() {
@@ -145,7 +145,7 @@ func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	}
 	proxy.Heal()
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
-	resp, err := look.TimeToLive(bounded(t, patience), clientv3.LeaseID(l.id))
+	resp, err := look.TimeToLive(within(t, patience), clientv3.LeaseID(l.id))
 	if err != nil || resp.TTL > 0 {
 		t.Errorf("the lease after Leave: %+v, %v", resp, err)
 	}

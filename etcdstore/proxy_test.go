@@ -20,7 +20,7 @@ func TestLeasesAreKeptBehindAGRPCProxy(t *testing.T) {
 	c := client(t, ttl, proxy.Addr())
 	var leases []*holdfast.Lease
 	for i := range n {
-		lease, err := c.Lock(bounded(t, patience), fmt.Sprint("held", i))
+		lease, err := c.Lock(within(t, patience), fmt.Sprint("held", i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,13 +33,13 @@ func TestLeasesAreKeptBehindAGRPCProxy(t *testing.T) {
 		for i := range n {
 			wg.Go(func() {
 				name := fmt.Sprint("passed", i)
-				lease, err := one.Lock(bounded(t, patience), name)
+				lease, err := one.Lock(within(t, patience), name)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				next := lock(two, bounded(t, patience), name)
-				if err := lease.Unlock(bounded(t, patience)); err != nil {
+				next := lock(two, within(t, patience), name)
+				if err := lease.Unlock(within(t, patience)); err != nil {
 					t.Error(err)
 				}
 				got := <-next
@@ -47,7 +47,7 @@ func TestLeasesAreKeptBehindAGRPCProxy(t *testing.T) {
 					t.Error(got.err)
 					return
 				}
-				if err := got.lease.Unlock(bounded(t, patience)); err != nil {
+				if err := got.lease.Unlock(within(t, patience)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -70,22 +70,22 @@ func TestALateReplyOfAGRPCProxyDoesNotExtendALease(t *testing.T) {
 	wire := faultproxy.Start(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	proxy := servers.StartEtcdProxy(t, wire.Addr())
 	s := opened(t, proxy.Addr())
-	l, err := s.lease(bounded(t, patience), time.Minute)
+	l, err := s.lease(within(t, patience), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if alive, err := s.keepAlive(bounded(t, patience), l); !alive || err != nil {
+	if alive, err := s.keepAlive(within(t, patience), l); !alive || err != nil {
 		t.Fatal(alive, err)
 	}
 	// The server has received the first call by then: a proxy forwards within half a second.
 	wire.ToClient.Hold()
-	if alive, err := s.keepAlive(bounded(t, 2*time.Second), l); err == nil {
+	if alive, err := s.keepAlive(within(t, 2*time.Second), l); err == nil {
 		t.Fatalf("answered without a reply: %v", alive)
 	}
 	wire.ToServer.Hold()
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.keepAlive(bounded(t, patience), l)
+		_, err := s.keepAlive(within(t, patience), l)
 		done <- err
 	}()
 	time.Sleep(time.Second) // the second call is waiting in the proxy

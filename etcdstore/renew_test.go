@@ -45,7 +45,7 @@ func TestALostReplyAffectsTheRenewalsOfItsReadOnly(t *testing.T) {
 		c, _ := s.claim(claimKey{g.Name, g.ID})
 		kv := s.kv
 		s.kv = &unheard{kv, s.keys.key(g.Name, kindOf(g.Mode), c.grant.id)}
-		outcomes, err := s.Renew(bounded(t, 2*time.Second), grants)
+		outcomes, err := s.Renew(within(t, 2*time.Second), grants)
 		s.kv = kv
 		if err != nil {
 			t.Errorf("the read of grant %d is lost: %v", lost, err)

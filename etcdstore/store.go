@@ -158,7 +158,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 		closing: make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.keeper.store = s
+	s.keeper.init(s)
 	s.initBatch()
 	s.waits.init(s, pb.NewWatchClient(conn))
 	return s
@@ -194,7 +194,7 @@ func (s *Store) Close() error {
 		}
 		s.end()
 		s.waits.close()
-		s.keeper.close()
+		s.keeper.batch.Close()
 		s.batch.Close()
 		s.closeLeases(ctx)
 		_, _ = s.settleAll(ctx, claimKey{})

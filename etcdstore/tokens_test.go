@@ -14,7 +14,7 @@ func TestAFloorHoldsForAllClients(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	one, two := opened(t, server.Addr()), opened(t, server.Addr())
-	ctx := bounded(t, patience)
+	ctx := within(t, patience)
 	highest := int64(0)
 	grant := func(s *Store, floor int64) store.Request {
 		t.Helper()

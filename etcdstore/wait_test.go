@@ -69,7 +69,7 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	s.waits.mu.Unlock()
 	s.waits.expect(key, watches, 1)
 	begun := ids()
-	if err := s.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+	if err := s.Wait(within(t, patience), "a", waiter.ID); err != nil {
 		t.Fatalf("a watch that begins late: %v", err)
 	}
 	must(t, s, waiter, 1)
@@ -81,10 +81,10 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	if err := s.Wait(short, "a", waiter.ID); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("woken again though nothing happened: %v", err)
 	}
-	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
+	if err := s.Release(within(t, patience), "a", holder.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+	if err := s.Wait(within(t, patience), "a", waiter.ID); err != nil {
 		t.Fatalf("the release: %v", err)
 	}
 	must(t, s, waiter, 0)
@@ -103,13 +103,13 @@ func TestOnlyTheNextWaiterIsWoken(t *testing.T) {
 		h := request("mark", false)
 		must(t, s, h, 0)
 		w := queued(t, s, "mark", 1)[0]
-		if err := s.Release(bounded(t, patience), "mark", h.ID, store.Keep{}); err != nil {
+		if err := s.Release(within(t, patience), "mark", h.ID, store.Keep{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Wait(bounded(t, patience), "mark", w.ID); err != nil {
+		if err := s.Wait(within(t, patience), "mark", w.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Leave(bounded(t, patience), "mark", w.ID); err != nil {
+		if err := s.Leave(within(t, patience), "mark", w.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,14 +123,14 @@ func TestOnlyTheNextWaiterIsWoken(t *testing.T) {
 		}
 	}
 	check("nothing happened", 0, -1)
-	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
+	if err := s.Release(within(t, patience), "a", holder.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 	check("released", 0, 0)
 	must(t, s, queue[0], 0)
 	check("granted", 1, 1)
 	must(t, s, queue[1], 1)
-	if err := s.Leave(bounded(t, patience), "a", queue[2].ID); err != nil {
+	if err := s.Leave(within(t, patience), "a", queue[2].ID); err != nil {
 		t.Fatal(err)
 	}
 	check("left", 3, 3)
@@ -142,11 +142,11 @@ func TestAllWaitersAreWokenWhenTheNameIsDone(t *testing.T) {
 	holder := request("a", false)
 	must(t, s, holder, 0)
 	queue := queued(t, s, "a", 4)
-	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{State: store.Done, For: time.Minute}); err != nil {
+	if err := s.Release(within(t, patience), "a", holder.ID, store.Keep{State: store.Done, For: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	for i, w := range queue {
-		if err := s.Wait(bounded(t, patience), "a", w.ID); err != nil {
+		if err := s.Wait(within(t, patience), "a", w.ID); err != nil {
 			t.Fatalf("waiter %d: %v", i+1, err)
 		}
 		if answer := must(t, s, w, i+1); answer.Refusal.Holders[0].State != store.Done {
@@ -161,7 +161,7 @@ func TestAQueuedIdentityThatAsksWithoutQueueLeavesTheQueue(t *testing.T) {
 	must(t, s, request("a", false), 0)
 	queue := queued(t, s, "a", 2)
 	queue[0].Queue = false
-	answer, err := s.Acquire(bounded(t, patience), queue[0])
+	answer, err := s.Acquire(within(t, patience), queue[0])
 	if err != nil || answer.Granted() || answer.Refusal.Place != 0 || answer.Refusal.Waiters != 1 {
 		t.Fatalf("%+v, %+v, %v", answer, answer.Refusal, err)
 	}
