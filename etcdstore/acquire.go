@@ -25,7 +25,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
 	}
-	defer s.leave()
+	defer s.life.Leave()
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, store.NoTokens(req.Floor)
 	}
@@ -57,7 +57,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 		a.snap = &snapshot{floor: a.s.mark()}
 	}
 	for err == nil {
-		if a.s.life.Err() != nil {
+		if a.s.life.Work.Err() != nil {
 			return store.Answer{}, errClosed // claims are no longer recorded, so the loop would not end
 		}
 		var done bool

@@ -51,7 +51,7 @@ func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb
 }
 
 func (s *Store) sendBatch(batch []*batched) (refused bool) {
-	ctx, cancel := context.WithTimeout(s.life, batchTimeout)
+	ctx, cancel := context.WithTimeout(s.life.Work, batchTimeout)
 	defer cancel()
 	if len(batch) == 1 {
 		batch[0].resp, batch[0].err = s.txn(ctx, batch[0].txn)

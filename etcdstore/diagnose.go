@@ -33,7 +33,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	if err := s.enter(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
-	defer s.leave()
+	defer s.life.Leave()
 	c := &cluster{store: s, ctx: ctx, ttl: ttl}
 	c.members, c.membersErr = ask(c, func(ctx context.Context) (*clientv3.MemberListResponse, error) {
 		return s.client.MemberList(ctx, clientv3.WithSerializable())

@@ -59,7 +59,7 @@ func (k *keeper) init(s *Store) {
 	k.store = s
 	k.batch.MaxInFlight, k.batch.MaxBatch = 1, maxBatch
 	k.batch.Send = func(calls []*keepCall) bool {
-		k.send(s.life, calls...)
+		k.send(s.life.Work, calls...)
 		return false
 	}
 }
@@ -112,7 +112,7 @@ func (k *keeper) exchange(ctx context.Context, limit time.Duration, leases []*le
 	var life context.Context
 	opening := k.end == nil
 	if opening {
-		life, k.end = context.WithCancel(s.life)
+		life, k.end = context.WithCancel(s.life.Work)
 	}
 	defer context.AfterFunc(limited, k.end)()
 	if opening {

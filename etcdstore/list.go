@@ -24,7 +24,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
 	}
-	defer s.leave()
+	defer s.life.Leave()
 	page, err := s.list(ctx, q)
 	return page, s.explain(ctx, err)
 }

@@ -94,7 +94,7 @@ func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error)
 		mark, err = parseFloor(resp)
 	}
 	if err != nil {
-		s.end()
+		s.life.End()
 		client.Close()
 		cancel()
 		return nil, err

@@ -26,7 +26,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.leave()
+	defer s.life.Leave()
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {
 			return nil, store.NoTokens(grants[i].Floor)
@@ -336,7 +336,7 @@ func (g *regrant) note(ctx context.Context, next *lease) {
 	s.mu.Lock()
 	c := s.claims[g.key]
 	swap := c != nil && c.grant == g.known
-	ended := c == nil && s.life.Err() == nil
+	ended := c == nil && s.life.Work.Err() == nil
 	if swap {
 		c.grant, c.mode, c.create = next, g.mode, g.own.create
 	}

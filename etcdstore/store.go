@@ -18,6 +18,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -73,14 +74,7 @@ type Store struct {
 
 	several bool // there are several servers: if one does not reply, another may
 
-	// Each call holds a read lock on the gate. Close takes the write lock and keeps it: calls in
-	// flight finish first, and later calls fail.
-	gate    sync.RWMutex
-	closing chan struct{} // closed at the beginning of Close, to end waiting calls
-
-	life context.Context // of the streams and batches; ends when no call is in flight
-	end  context.CancelFunc
-	once sync.Once
+	life lifetime.Lifetime // streams and batches end with its Work
 
 	seen   atomic.Int64 // the highest revision seen in a reply
 	floor  atomic.Pointer[floorMark]
@@ -155,9 +149,8 @@ func newStore(client *clientv3.Client, c config) *Store {
 		client: client, kv: pb.NewKVClient(conn), leases: pb.NewLeaseClient(conn),
 		config: c, keys: newKeys(c.prefix), claims: make(map[claimKey]*claim), unsettled: make(map[claimKey]unsettled),
 		several: len(client.Endpoints()) > 1,
-		closing: make(chan struct{}),
 	}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.life.Begin()
 	s.keeper.init(s)
 	s.initBatch()
 	s.waits.init(s, pb.NewWatchClient(conn))
@@ -179,48 +172,38 @@ func (s *Store) Capabilities() store.Capabilities {
 // and later calls fail with store.ErrClosed. Grants that were not released stay until their TTL
 // is over. A second Close does nothing.
 func (s *Store) Close() error {
-	s.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
-		close(s.closing)
-		idle := make(chan struct{})
-		go func() {
-			s.gate.Lock()
-			close(idle)
-		}()
-		select {
-		case <-idle:
-		case <-ctx.Done():
-		}
-		s.end()
-		s.waits.close()
-		s.keeper.batch.Close()
-		s.batch.Close()
-		s.closeLeases(ctx)
-		_, _ = s.settleAll(ctx, claimKey{})
-		if s.config.owned {
-			_ = s.client.Close() // its error only says that the client was closed
-			<-idle               // calls fail now
-		}
-	})
+	if !s.life.Shut() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, s.life.End)()
+	s.life.Wait()
+	s.life.End()
+	s.waits.close()
+	s.keeper.batch.Close()
+	s.batch.Close()
+	s.closeLeases(ctx)
+	_, _ = s.settleAll(ctx, claimKey{})
+	if s.config.owned {
+		_ = s.client.Close() // its error only says that the client was closed
+	}
 	return nil
 }
 
 var errClosed = fmt.Errorf("etcd store: %w", store.ErrClosed)
 
-// enter begins a call. If it returns nil, the caller must call leave.
+// enter begins a call. If it returns nil, the caller must call life.Leave.
 func (s *Store) enter(ctx context.Context) error {
-	if !s.gate.TryRLock() {
+	if !s.life.Enter() {
 		return errClosed
 	}
 	err := ctx.Err()
 	if err != nil {
-		s.leave()
+		s.life.Leave()
 	}
 	return err
 }
-
-func (s *Store) leave() { s.gate.RUnlock() }
 
 // claim returns what is known about an identity, and whether anything is known.
 func (s *Store) claim(key claimKey) (c claim, known bool) {
@@ -239,7 +222,7 @@ func (s *Store) change(key claimKey, f func(c *claim)) {
 	defer s.mu.Unlock()
 	c := s.claims[key]
 	if c == nil {
-		if s.life.Err() != nil {
+		if s.life.Work.Err() != nil {
 			return
 		}
 		c = new(claim)
@@ -266,7 +249,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNotHeld):
 		return err
-	case s.life.Err() != nil:
+	case s.life.Work.Err() != nil:
 		return errClosed
 	case ctx.Err() != nil:
 		return ctx.Err()

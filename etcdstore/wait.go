@@ -93,7 +93,7 @@ func (w *waits) init(s *Store, client pb.WatchClient) {
 func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.store.life.Err() != nil {
+	if w.store.life.Work.Err() != nil {
 		return
 	}
 	state := w.all[key]
@@ -183,7 +183,7 @@ func (w *waits) forget(key claimKey) {
 	w.cancel(state)
 	state.wake()
 	delete(w.all, key)
-	if len(w.all) == 0 && w.stream != nil && w.idle == nil && w.store.life.Err() == nil {
+	if len(w.all) == 0 && w.stream != nil && w.idle == nil && w.store.life.Work.Err() == nil {
 		w.idle = time.AfterFunc(linger, w.rest)
 	}
 }
@@ -202,7 +202,7 @@ func (w *waits) open() bool {
 	if time.Now().Before(w.next) {
 		return false
 	}
-	ctx, cancel := context.WithCancel(w.store.life)
+	ctx, cancel := context.WithCancel(w.store.life.Work)
 	st := &watchStream{cancel: cancel, more: make(chan struct{}, 1)}
 	w.stream = st
 	w.wg.Add(1)
@@ -347,7 +347,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.life.Leave()
 	w := &s.waits
 	w.mu.Lock()
 	var woken <-chan struct{}
@@ -355,5 +355,5 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		woken = state.signal.C()
 	}
 	w.mu.Unlock()
-	return wake.Wait(ctx, woken, s.closing, errClosed)
+	return wake.Wait(ctx, woken, s.life.Closing.Done(), errClosed)
 }
