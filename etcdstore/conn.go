@@ -2,21 +2,26 @@ package etcdstore
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
+
+	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 )
 
 // conns are the connections of a client that this package made. A connection to a server that
 // hangs can be closed: calls and watches then use the other servers until that server answers
 // again. Without this, gRPC would send it a part of all calls for another 13 seconds.
+//
+// With TLS, the connections are made here and not by gRPC, which reads certificates only once.
 type conns struct {
-	mu  sync.Mutex
-	all map[string]*conn // by their local address
+	files *tlsurl.Source // nil without TLS
+	mu    sync.Mutex
+	all   map[string]*conn // by their local address
 }
 
 // A conn records when it last received something.
@@ -35,12 +40,25 @@ func (c *conns) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	one := &conn{Conn: raw, owner: c}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.all == nil {
 		c.all = make(map[string]*conn)
 	}
 	c.all[raw.LocalAddr().String()] = one
-	return one, nil
+	c.mu.Unlock()
+	if c.files == nil {
+		return one, nil
+	}
+	config := c.files.Config()
+	config.NextProtos = []string{"h2"}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	secure := tls.Client(one, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		one.Close()
+		return nil, err
+	}
+	return secure, nil
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -71,6 +89,3 @@ func (c *conns) hung(p *peer.Peer, began time.Duration) {
 		one.Close()
 	}
 }
-
-// option makes a client use these connections.
-func (c *conns) option() grpc.DialOption { return grpc.WithContextDialer(c.dial) }

@@ -102,14 +102,13 @@ type endpointStatus struct {
 
 // readMetrics reads those metrics of a server that have no labels, in the format of Prometheus.
 func (e *endpointStatus) readMetrics() (map[string]float64, error) {
-	config := e.store.config.tls
-	if e.secure && config == nil {
+	if e.secure {
 		return nil, errors.New("the metrics are behind TLS, and a client passed to New does not reveal its settings; open the store by its URL")
 	}
 	scheme := "http://"
 	transport := &http.Transport{DisableKeepAlives: true}
-	if config != nil {
-		scheme, transport.TLSClientConfig = "https://", config
+	if conns := e.store.config.conns; conns != nil && conns.files != nil {
+		scheme, transport.TLSClientConfig = "https://", conns.files.Config()
 	}
 	return ask(e.cluster, func(ctx context.Context) (map[string]float64, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+e.addr+"/metrics", nil)

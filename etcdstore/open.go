@@ -60,12 +60,11 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 }
 
 func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {
-	option, err := optionOf(u)
+	c.prefix, c.owned, c.conns = strings.Trim(u.Path, "/"), true, new(conns)
+	option, err := optionOf(u, c.conns)
 	if err != nil {
 		return nil, err
 	}
-	c.prefix, c.owned, c.conns, c.tls = strings.Trim(u.Path, "/"), true, new(conns), option.TLS
-	option.DialOptions = append(option.DialOptions, c.conns.option())
 	s, err := dial(ctx, option, c)
 	if err != nil {
 		return nil, refused(ctx, u, err)
@@ -122,8 +121,8 @@ func refused(ctx context.Context, u *store.URL, err error) error {
 	return fmt.Errorf("%s: %w", u, err)
 }
 
-// optionOf parses a URL: see the package comment.
-func optionOf(u *store.URL) (option clientv3.Config, err error) {
+// optionOf parses a URL: see the package comment. The client uses the given connections.
+func optionOf(u *store.URL, c *conns) (option clientv3.Config, err error) {
 	fail := func(format string, args ...any) (clientv3.Config, error) {
 		return option, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
 	}
@@ -160,15 +159,13 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 			// Fixed windows keep gRPC from pinging the server after each reply to measure the
 			// bandwidth. The pings cost a tenth of a lock.
 			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
+			grpc.WithContextDialer(c.dial),
 		},
 	}
 	if secure {
-		creds, err := newFileCredentials(u)
-		if err != nil {
+		if c.files, err = tlsurl.NewSource(u); err != nil {
 			return fail("%v", err)
 		}
-		option.TLS = creds.files.Config() // only tells the library that TLS is in use
-		option.DialOptions = append(option.DialOptions, grpc.WithTransportCredentials(creds))
 	}
 	return option, nil
 }

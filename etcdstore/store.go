@@ -2,7 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"reflect"
@@ -58,9 +57,8 @@ type config struct {
 	prefix    string
 	heartbeat time.Duration
 	minTTL    time.Duration
-	owned     bool        // Close closes the client
-	conns     *conns      // connections of an owned client
-	tls       *tls.Config // of an owned client; nil without TLS
+	owned     bool   // Close closes the client
+	conns     *conns // connections of an owned client
 }
 
 // A Store keeps locks on etcd servers. It implements [store.Store]. Programs make one with [New]
