@@ -2,12 +2,13 @@ package etcdstore
 
 import (
 	"context"
-	"slices"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 )
 
 const (
@@ -16,9 +17,6 @@ const (
 
 	// maxBatch bounds the size of a batch.
 	maxBatch = 64
-
-	// batchTimeout bounds a batch, to which the contexts of its callers do not apply.
-	batchTimeout = 10 * time.Second
 )
 
 // batched is a transaction on one name.
@@ -51,7 +49,7 @@ func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb
 }
 
 func (s *Store) sendBatch(batch []*batched) (refused bool) {
-	ctx, cancel := context.WithTimeout(s.life.Work, batchTimeout)
+	ctx, cancel := context.WithTimeout(s.life.Work, bounded.CallTimeout) // the contexts of the callers do not apply
 	defer cancel()
 	if len(batch) == 1 {
 		batch[0].resp, batch[0].err = s.txn(ctx, batch[0].txn)
@@ -65,21 +63,9 @@ func (s *Store) sendBatch(batch []*batched) (refused bool) {
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied, codes.FailedPrecondition:
 		return true
-	case codes.ResourceExhausted:
-		// The database is full, and usually nothing was executed. The server still accepts
-		// transactions that only delete. A transaction of that kind may have been executed
-		// already, in which case its condition is no longer true.
-		inParallel(len(batch), func(i int) {
-			one := batch[i]
-			one.err = err
-			if slices.ContainsFunc(one.txn.Success, func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }) {
-				return
-			}
-			if resp, again := s.txn(ctx, one.txn); again == nil && resp.Succeeded {
-				one.resp, one.err = resp, nil
-			}
-		})
-		return false
+	}
+	if rpctypes.Error(err) == rpctypes.ErrNoSpace { // transactions that only delete are accepted
+		return true
 	}
 	for i, one := range batch {
 		if one.err = err; err == nil {

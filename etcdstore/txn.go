@@ -34,15 +34,12 @@ func (undated) Deadline() (deadline time.Time, ok bool) { return deadline, false
 // call sends a request once. It repeats the request only if the server refused it because of an
 // expired login. In that case nothing was executed, and the client library has logged in again.
 func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
-	if !s.several {
-		if resp, err = f(undated{ctx}, req, anySize); loggedOut(err) {
-			resp, err = f(undated{ctx}, req, anySize)
-		}
-		return resp, err
+	began, limited := sinceBase(), ctx
+	if s.several {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, hung)
+		defer cancel()
 	}
-	began := sinceBase()
-	limited, cancel := context.WithTimeout(ctx, hung)
-	defer cancel()
 	var p peer.Peer
 	if resp, err = f(undated{limited}, req, anySize, grpc.Peer(&p)); loggedOut(err) {
 		resp, err = f(undated{limited}, req, anySize, grpc.Peer(&p))
