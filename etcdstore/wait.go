@@ -14,19 +14,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-const (
-	// linger is how long the stream outlives its last waiter: on a contended name the next waiter
-	// arrives soon.
-	linger = 10 * time.Second
-
-	// pause is how long no stream is opened after one that failed at once. Waiters that arrive
-	// meanwhile are woken after the pause, so that they ask again and get a watch.
-	pause = time.Second
-)
+// pause is how long no other stream is opened after one that failed at once. Waiters are woken after
+// the pause, so that they ask again and get a watch.
+const pause = time.Second
 
 // waits holds the queued identities of this store and the stream that wakes them. All waiters
-// share one stream, which is open while there are any: a goroutine that sends and one that
-// receives, for any number of waiters.
+// share one stream, which is opened for the first of them and stays open until Close: a goroutine that
+// sends and one that receives, for any number of waiters.
 //
 // A watch begins when the server receives the request for it. If something was written between
 // that and the read by which its waiter was refused, the waiter asks once more, so that no change
@@ -39,12 +33,10 @@ type waits struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
+	closed bool
 	all    map[claimKey]*waitState
 	byID   map[int64]*waitState // by the ID of a watch of the stream
 	stream *watchStream         // nil if there is none
-	idle   *time.Timer          // set while there is a stream and no waiter
-	next   time.Time            // no stream is opened before this time
-	paused *time.Timer          // set while waiters without a stream wait for that time
 }
 
 // A watch is a key, or a range of keys, to watch: for deletions, or with puts for writes.
@@ -72,9 +64,8 @@ type remaining struct {
 
 // A watchStream is one stream. Its fields are guarded by the mutex of waits.
 type watchStream struct {
-	cancel context.CancelFunc
-	more   chan struct{} // has a value if the queue is not empty
-	queue  []*pb.WatchRequest
+	more  chan struct{} // has a value if the queue is not empty
+	queue []*pb.WatchRequest
 
 	// nextID is the ID of the next watch. The first is 0, which leaves the choice to the
 	// server. After that a server uses the IDs in the requests, and a grpc-proxy counts by
@@ -93,17 +84,13 @@ func (w *waits) init(s *Store, client pb.WatchClient) {
 func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.store.life.Work.Err() != nil {
+	if w.closed {
 		return
 	}
 	state := w.all[key]
 	if state == nil {
 		state = new(waitState)
 		w.all[key] = state
-	}
-	if w.idle != nil {
-		w.idle.Stop()
-		w.idle = nil
 	}
 	if (!state.signal.Sent() || state.nudged) && len(state.ids) > 0 && slices.Equal(state.watches, watches) {
 		state.refused = revision
@@ -118,11 +105,10 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	state.signal.Reset()
 	state.nudged, state.gone = false, false
 	state.watches, state.refused, state.begun = watches, revision, 0
-	if w.stream == nil && !w.open() {
-		if w.paused == nil {
-			w.paused = time.AfterFunc(time.Until(w.next), w.resume)
-		}
-		return
+	if w.stream == nil {
+		st := &watchStream{more: make(chan struct{}, 1)}
+		w.stream = st
+		w.wg.Go(func() { w.run(st) })
 	}
 	for _, one := range watches {
 		id := w.stream.nextID
@@ -183,56 +169,18 @@ func (w *waits) forget(key claimKey) {
 	w.cancel(state)
 	state.wake()
 	delete(w.all, key)
-	if len(w.all) == 0 && w.stream != nil && w.idle == nil && w.store.life.Work.Err() == nil {
-		w.idle = time.AfterFunc(linger, w.rest)
-	}
 }
 
-// rest closes a stream that has no waiters.
-func (w *waits) rest() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.all) == 0 && w.stream != nil {
-		w.stream.cancel()
-	}
-}
-
-// open starts a stream, unless one has just failed.
-func (w *waits) open() bool {
-	if time.Now().Before(w.next) {
-		return false
-	}
-	ctx, cancel := context.WithCancel(w.store.life.Work)
-	st := &watchStream{cancel: cancel, more: make(chan struct{}, 1)}
-	w.stream = st
-	w.wg.Add(1)
-	go w.run(ctx, st)
-	return true
-}
-
-// resume wakes the waiters that have no stream.
-func (w *waits) resume() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.paused = nil
-	for _, state := range w.all {
-		if len(state.ids) == 0 {
-			state.wake()
-		}
-	}
-}
-
-// run opens the stream and receives from it until it ends, and then wakes all waiters. They ask
+// run opens a stream and receives from it until it ends, and then wakes all waiters. They ask
 // again, which opens the next stream, with a new login if authentication is on.
-func (w *waits) run(ctx context.Context, st *watchStream) {
-	defer w.wg.Done()
-	defer st.cancel()
+func (w *waits) run(st *watchStream) {
+	ctx, cancel := context.WithCancel(w.store.life.Work)
+	defer cancel()
 	begin := time.Now()
 	// A server without a leader learns of no changes, so it should end the stream.
 	stream, err := w.client.Watch(clientv3.WithRequireLeader(ctx))
 	if err == nil {
-		w.wg.Add(1)
-		go w.sending(ctx, st, stream)
+		w.wg.Go(func() { w.sending(ctx, st, stream) })
 		for err == nil {
 			var resp *pb.WatchResponse
 			if resp, err = stream.Recv(); err == nil {
@@ -240,12 +188,15 @@ func (w *waits) run(ctx context.Context, st *watchStream) {
 			}
 		}
 	}
+	if time.Since(begin) < pause {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stream = nil
-	if time.Since(begin) < pause && ctx.Err() == nil {
-		w.next = time.Now().Add(pause)
-	}
 	clear(w.byID)
 	for _, state := range w.all {
 		state.ids = nil
@@ -255,7 +206,6 @@ func (w *waits) run(ctx context.Context, st *watchStream) {
 
 // sending sends the queued requests.
 func (w *waits) sending(ctx context.Context, st *watchStream, stream pb.Watch_WatchClient) {
-	defer w.wg.Done()
 	for {
 		select {
 		case <-st.more:
@@ -306,11 +256,7 @@ func (s *waitState) wake() {
 
 func (w *waits) close() {
 	w.mu.Lock()
-	for _, timer := range []*time.Timer{w.idle, w.paused} {
-		if timer != nil {
-			timer.Stop()
-		}
-	}
+	w.closed = true
 	w.mu.Unlock()
 	w.wg.Wait() // life has ended
 }
