@@ -51,7 +51,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 	switch {
 	case a.req.Mode == store.Exclusive && c.queued.place == 1 && a.s.waits.gone(a.key):
 		a.snap = &snapshot{floor: a.s.mark(), waiter: c.queued.waiter, place: 1, queue: 1}
-	case again || a.req.Floor > 0 && a.s.seen.Load() == 0:
+	case again || a.req.Floor > 0 && a.s.seen() == 0:
 		err = a.look(ctx)
 	default:
 		a.snap = &snapshot{floor: a.s.mark()}
@@ -149,17 +149,15 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 // grant writes the grant if the name still admits it.
 func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answer, done bool, err error) {
 	s, req := a.s, a.req
-	base, raise, err := a.snap.floor.above(req.Floor, max(a.snap.revision, s.seen.Load()))
+	base, raise, err := a.snap.floor.above(req.Floor, max(a.snap.revision, s.seen()))
 	if err != nil {
 		return answer, false, err
 	}
 	if err := a.lease(ctx); err != nil {
 		return answer, false, err
 	}
-	r := record{
-		id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit, tokens: req.Tokens, base: base,
-		since: wall(time.Now()), owner: req.Owner, meta: req.Meta,
-	}
+	r := newRecord(req)
+	r.Tokens, r.Base = req.Tokens, base
 	// The transaction could read the name when it fails, but that would make every grant a
 	// quarter more expensive.
 	txn := &pb.TxnRequest{Compare: append(a.unchanged(waiter), modIs(s.keys.floor, a.snap.floor.mod))}
@@ -269,9 +267,9 @@ func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.
 		// attempt has as its spare. That lease must not be recycled.
 		l := a.spare
 		a.spare = nil
-		a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, own.mode })
+		a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, own.Mode })
 	}
-	g := regrant{s: a.s, key: a.key, own: own, mode: own.mode, ttl: a.req.TTL, floor: a.snap.floor}
+	g := regrant{s: a.s, key: a.key, own: own, mode: own.Mode, ttl: a.req.TTL, floor: a.snap.floor}
 	out, err := g.write(ctx)
 	if err == nil && out.Status != store.Extended {
 		return answer, false, a.look(ctx) // it has changed just now
@@ -279,7 +277,7 @@ func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.
 	if err == nil && waiter != nil {
 		err = a.leaveQueue(ctx)
 	}
-	return store.Answer{Token: own.firstToken(), Tokens: own.tokens, TTL: out.TTL, Waiters: a.snap.others()}, err == nil, err
+	return store.Answer{Token: own.firstToken(), Tokens: own.Tokens, TTL: out.TTL, Waiters: a.snap.others()}, err == nil, err
 }
 
 // join puts the request at the end of the queue.
@@ -289,7 +287,7 @@ func (a *attempt) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := record{id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit, since: wall(time.Now()), owner: req.Owner, meta: req.Meta}
+	r := newRecord(req)
 	key := s.keys.key(req.Name, kindWaiting, place.id)
 	resp, err := s.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{modIs(key, 0)},
@@ -406,7 +404,7 @@ func (a *attempt) watched(fits bool) []watch {
 	}
 	for i := len(a.snap.holders) - 1; i >= 0; i-- {
 		h := &a.snap.holders[i]
-		if h.mode != a.req.Mode || h.mode == store.Exclusive || h.id == a.req.ID {
+		if h.Mode != a.req.Mode || h.Mode == store.Exclusive || h.ID == a.req.ID {
 			return []watch{{key: keys.of(h)}}
 		}
 	}

@@ -81,7 +81,7 @@
 //	PREFIX/lock/NAME<tab>w<lease>    waiting, in order of the create revision
 //	PREFIX/floor                     see Tokens; usually does not exist
 //
-// Values are plain text. Read them with "etcdctl get --prefix holdfast/lock/", or use
+// Values are JSON. Read them with "etcdctl get --prefix holdfast/lock/", or use
 // "holdfast ls". Each key has an etcd lease of its own, which is renewed with the grant and ends
 // it. The lease of a released grant is reused for the next one. Close revokes unused leases;
 // without Close they expire.

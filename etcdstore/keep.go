@@ -39,7 +39,7 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 		if err != nil || own == nil {
 			return false, err
 		}
-		if err := store.CheckDone(keep, own.mode); err != nil {
+		if err := store.CheckDone(keep, own.Mode); err != nil {
 			return false, err
 		}
 		if u.lease == noLease {
@@ -50,7 +50,7 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 			}
 		}
 		r := *own
-		r.token, r.since, r.kind, r.lease = own.firstToken(), wall(time.Now()), kind, u.lease
+		r.Token, r.Since, r.kind, r.lease = own.firstToken(), time.Now(), kind, u.lease
 		u.grant, u.kept = *own, s.keys.of(&r)
 		resp, err := s.txn(ctx, &pb.TxnRequest{
 			Compare: []*pb.Compare{modIs(s.keys.of(own), own.mod)},
@@ -77,7 +77,7 @@ func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept boo
 	if u.kept != "" {
 		// Writing the grant once more changes the revision that the write depends on.
 		grant := u.grant
-		grant.token = grant.firstToken()
+		grant.Token = grant.firstToken()
 		before := s.keys.of(&grant)
 		read := getAs(&pb.RangeRequest{Key: []byte(u.kept), CountOnly: true})
 		resp, err := s.txn(ctx, &pb.TxnRequest{

@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -78,90 +79,56 @@ func (k *keys) key(name string, kind byte, lease int64) string {
 
 func (k *keys) of(r *record) string { return k.key(r.name, r.kind, r.lease) }
 
-// parse is the reverse of key.
-func (k *keys) parse(key string) (name string, kind byte, err error) {
-	rest, ok := strings.CutPrefix(key, k.locks)
-	i := strings.LastIndex(rest, separator)
-	if !ok || i < 0 || len(rest) < i+2 {
-		return "", 0, fmt.Errorf("%w: %q", errRecord, key)
-	}
-	return rest[:i], rest[i+1], nil
-}
-
 var errRecord = errors.New("another program, or a newer version of Holdfast, uses the same keys: give the URL another prefix")
 
-// A record is the content of a key and its value.
+// A record is the content of a key and its value. The value is the JSON of the exported fields.
 type record struct {
-	name   string
-	id     store.ID
-	kind   byte
-	mode   store.Mode
-	weight int
-	limit  int
-	tokens int           // in the newest block
-	base   int64         // the offset that was added to the revision to get the tokens of that block
-	token  int64         // first token of that block if the key was written again since; otherwise 0
-	since  time.Duration // when it was granted, closed or queued, by the clock of the client that wrote it
-	owner  string
-	meta   string
+	ID     store.ID
+	Mode   store.Mode
+	Weight int
+	Limit  int       `json:",omitempty"`
+	Tokens int       `json:",omitempty"` // in the newest block
+	Base   int64     `json:",omitempty"` // the offset that was added to the revision to get the tokens of that block
+	Token  int64     `json:",omitempty"` // first token of that block if the key was written again since; otherwise 0
+	Since  time.Time // when it was granted, closed or queued, by the clock of the client that wrote it
+	Owner  string    `json:",omitempty"`
+	Meta   string    `json:",omitempty"`
 
+	name   string
+	kind   byte
 	lease  int64
 	create int64
 	mod    int64
 }
 
-const recordVersion = "1"
+func newRecord(req *store.Request) record {
+	return record{ID: req.ID, Mode: req.Mode, Weight: req.Weight, Limit: req.Limit, Owner: req.Owner, Meta: req.Meta, Since: time.Now()}
+}
 
-// value returns the value to store. Owner and meta have no control characters.
+// value returns the value to store.
 func (r *record) value() []byte {
-	b := make([]byte, 0, 64+len(r.owner)+len(r.meta))
-	b = append(b, recordVersion...)
-	for _, n := range []int64{int64(r.mode), int64(r.weight), int64(r.limit), int64(r.tokens), r.base, r.token, r.since.Microseconds()} {
-		b = append(b, ' ')
-		b = strconv.AppendInt(b, n, 10)
-	}
-	b = append(b, ' ')
-	b = append(b, r.id.String()...)
-	b = append(b, '\n')
-	b = append(b, r.owner...)
-	b = append(b, '\n')
-	return append(b, r.meta...)
+	value, _ := json.Marshal(r) // no field can fail
+	return value
 }
 
 // parseRecord reads a key and its value.
 func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
-	if r.name, r.kind, err = k.parse(string(kv.Key)); err != nil {
-		return r, err
+	rest, ok := strings.CutPrefix(string(kv.Key), k.locks)
+	i := strings.LastIndex(rest, separator)
+	if !ok || i < 0 || len(rest) < i+2 || json.Unmarshal(kv.Value, &r) != nil || r.ID.IsZero() {
+		return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
 	}
+	r.name, r.kind = rest[:i], rest[i+1]
 	r.lease, r.create, r.mod = kv.Lease, kv.CreateRevision, kv.ModRevision
-	head, text, ok := strings.Cut(string(kv.Value), "\n")
-	if ok {
-		r.owner, r.meta, ok = strings.Cut(text, "\n")
-	}
-	fields := strings.Split(head, " ")
-	if !ok || len(fields) != 9 || fields[0] != recordVersion {
-		return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
-	}
-	var n [7]int64
-	for i := range n {
-		if n[i], err = strconv.ParseInt(fields[i+1], 10, 64); err != nil {
-			return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
-		}
-	}
-	r.mode, r.weight, r.limit, r.tokens = store.Mode(n[0]), int(n[1]), int(n[2]), int(n[3])
-	r.base, r.token, r.since = n[4], n[5], time.Duration(n[6])*time.Microsecond
-	if r.id, err = store.ParseID(fields[8]); err != nil {
-		return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
-	}
 	return r, nil
 }
 
 // firstToken returns the first token of the newest block.
 func (r *record) firstToken() int64 {
-	if r.token != 0 {
-		return r.token
+	if r.Token != 0 {
+		return r.Token
 	}
-	return tokenAt(r.mod, r.base)
+	return tokenAt(r.mod, r.Base)
 }
 
 func (r *record) held() bool {
@@ -180,17 +147,15 @@ func (r *record) state() store.State {
 
 // age returns how long ago the record was granted, closed or queued. It is wrong if the clocks of
 // the clients differ, and nothing depends on it.
-func (r *record) age(now time.Time) time.Duration { return max(0, wall(now)-r.since) }
-
-func wall(now time.Time) time.Duration { return time.Duration(now.UnixMicro()) * time.Microsecond }
+func (r *record) age(now time.Time) time.Duration { return max(0, now.Sub(r.Since)) }
 
 func (r *record) holder(now time.Time, left time.Duration) store.Holder {
 	return store.Holder{
-		ID: r.id, Owner: r.owner, Meta: r.meta, Mode: r.mode, Weight: r.weight,
+		ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight,
 		Token: r.firstToken(), State: r.state(), Age: r.age(now), Left: left,
 	}
 }
 
 func (r *record) same(req *store.Request) error {
-	return store.SameClaim(req, r.mode, r.weight, r.limit)
+	return store.SameClaim(req, r.Mode, r.Weight, r.Limit)
 }

@@ -120,14 +120,14 @@ func (s *Store) describe(ctx context.Context, page *store.Page, names []named) e
 		l := store.Lock{Name: n.name}
 		for i := range n.holders {
 			h := &n.holders[i]
-			l.Limit = max(l.Limit, h.limit)
+			l.Limit = max(l.Limit, h.Limit)
 			l.Holders = append(l.Holders, h.holder(now, left[h.lease]))
 		}
 		for i := range n.waiters {
 			w := &n.waiters[i]
-			l.Limit = max(l.Limit, w.limit)
+			l.Limit = max(l.Limit, w.Limit)
 			l.Waiters = append(l.Waiters, store.Waiter{
-				ID: w.id, Owner: w.owner, Meta: w.meta, Mode: w.mode, Weight: w.weight, Age: w.age(now),
+				ID: w.ID, Owner: w.Owner, Meta: w.Meta, Mode: w.Mode, Weight: w.Weight, Age: w.age(now),
 			})
 		}
 		if len(l.Holders)+len(l.Waiters) > 0 {

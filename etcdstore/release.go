@@ -66,7 +66,7 @@ func (s *Store) erase(ctx context.Context, key claimKey, read *pb.RequestOp, mea
 			if err != nil {
 				return nil, err
 			}
-			if r.id == key.id && meant(&r) {
+			if r.ID == key.id && meant(&r) {
 				found = append(found, r)
 				txn.Compare = append(txn.Compare, modIs(s.keys.of(&r), r.mod))
 				txn.Success = append(txn.Success, remove(s.keys.of(&r)))

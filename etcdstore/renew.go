@@ -63,7 +63,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (slow []int, err error) {
 	var indexes []int
 	var claims []claim
-	seen, mark := s.seen.Load(), s.mark()
+	seen, mark := s.seen(), s.mark()
 	for i := range grants {
 		g := &grants[i]
 		c, _ := s.claim(claimKey{g.Name, g.ID})
@@ -134,10 +134,10 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 			s.forgetGrant(ctx, key)
 			return store.Renewed{Status: store.Gone}, nil
 		}
-		if err := store.CheckRenewal(r, own.mode); err != nil {
+		if err := store.CheckRenewal(r, own.Mode); err != nil {
 			return store.Renewed{}, err
 		}
-		g := regrant{s: s, key: key, own: own, mode: own.mode, floor: s.mark(), above: r.Floor}
+		g := regrant{s: s, key: key, own: own, mode: own.Mode, floor: s.mark(), above: r.Floor}
 		if full == nil {
 			g.mode, g.ttl = r.Mode, r.TTL
 			if !queued {
@@ -190,7 +190,7 @@ func (s *Store) ownBy(ctx context.Context, key claimKey, read *pb.RequestOp) (ow
 		if err != nil {
 			return nil, false, err
 		}
-		if r.id == key.id && r.held() {
+		if r.ID == key.id && r.held() {
 			own = &r
 		}
 	}
@@ -237,7 +237,7 @@ func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 			return out, err
 		}
 	}
-	if next != old || g.tokens > 0 || g.mode != g.own.mode {
+	if next != old || g.tokens > 0 || g.mode != g.own.Mode {
 		if out, err = g.put(ctx, next); err != nil || out.Status != store.Extended {
 			return out, err
 		}
@@ -256,7 +256,7 @@ func (g *regrant) lease() (l *lease) {
 	g.s.change(g.key, func(c *claim) {
 		switch {
 		case c.grant == nil:
-			c.grant, c.mode, c.create = l, g.own.mode, g.own.create
+			c.grant, c.mode, c.create = l, g.own.Mode, g.own.create
 		case c.grant.id == l.id:
 			l = c.grant
 		}
@@ -281,15 +281,15 @@ func (g *regrant) still(ctx context.Context) (bool, error) {
 func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err error) {
 	s, r := g.s, *g.own
 	before := s.keys.of(&r)
-	r.token = r.firstToken()
-	r.mode, r.kind = g.mode, kindOf(g.mode)
+	r.Token = r.firstToken()
+	r.Mode, r.kind = g.mode, kindOf(g.mode)
 	txn := &pb.TxnRequest{Compare: []*pb.Compare{modIs(before, r.mod)}}
 	raise := false
 	if g.tokens > 0 {
-		if r.base, raise, err = g.floor.above(g.above, max(r.mod, s.seen.Load())); err != nil {
+		if r.Base, raise, err = g.floor.above(g.above, max(r.mod, s.seen())); err != nil {
 			return out, err
 		}
-		r.token, r.tokens = 0, g.tokens
+		r.Token, r.Tokens = 0, g.tokens
 		txn.Compare = append(txn.Compare, modIs(s.keys.floor, g.floor.mod), nothingNew(s.queue(g.key.name), s.keys.behind(g.key.name), 0))
 	}
 	after := s.keys.key(r.name, r.kind, l.id)
@@ -297,7 +297,7 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 		txn.Success = append(txn.Success, remove(before))
 	}
 	if raise {
-		txn.Success = append(txn.Success, s.putFloor(r.base))
+		txn.Success = append(txn.Success, s.putFloor(r.Base))
 	}
 	txn.Success = append(txn.Success, put(after, r.value(), l.id))
 	resp, err := s.txn(ctx, txn)
@@ -321,10 +321,10 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 		g.own.create = resp.Header.Revision
 	}
 	if g.tokens > 0 {
-		out.Token, out.Tokens = tokenAt(resp.Header.Revision, r.base), g.tokens
+		out.Token, out.Tokens = tokenAt(resp.Header.Revision, r.Base), g.tokens
 	}
 	if raise {
-		s.noteFloor(floorMark{mod: resp.Header.Revision, base: r.base})
+		s.noteFloor(floorMark{mod: resp.Header.Revision, base: r.Base})
 	}
 	return out, nil
 }

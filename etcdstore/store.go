@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -74,14 +73,14 @@ type Store struct {
 
 	life lifetime.Lifetime // streams and batches end with its Work
 
-	seen   atomic.Int64 // the highest revision seen in a reply
-	floor  atomic.Pointer[floorMark]
 	pool   pool
 	keeper keeper
 	waits  waits
 	batch  batch.Batcher[batched]
 
 	mu        sync.Mutex
+	revision  int64 // the highest one in a reply
+	floor     floorMark
 	claims    map[claimKey]*claim
 	unsettled map[claimKey]unsettled
 }

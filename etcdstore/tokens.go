@@ -59,7 +59,7 @@ func (s *Store) putFloor(base int64) *pb.RequestOp {
 func (s *Store) raise(ctx context.Context, floor int64) error {
 	for {
 		mark := s.mark()
-		base, raise, err := mark.above(floor, s.seen.Load())
+		base, raise, err := mark.above(floor, s.seen())
 		if err != nil || !raise {
 			return err
 		}
@@ -84,17 +84,28 @@ func (s *Store) raise(ctx context.Context, floor int64) error {
 
 // mark returns the newest mark that this handle knows.
 func (s *Store) mark() floorMark {
-	if m := s.floor.Load(); m != nil {
-		return *m
-	}
-	return floorMark{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.floor
 }
 
 func (s *Store) noteFloor(m floorMark) {
-	for {
-		old := s.floor.Load()
-		if old != nil && old.mod >= m.mod || s.floor.CompareAndSwap(old, &m) {
-			return
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.mod > s.floor.mod {
+		s.floor = m
 	}
+}
+
+// seen returns the highest revision in a reply.
+func (s *Store) seen() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision
+}
+
+func (s *Store) noteRevision(revision int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision = max(s.revision, revision)
 }

@@ -73,15 +73,6 @@ func (s *Store) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, e
 	return resp, nil
 }
 
-func (s *Store) noteRevision(revision int64) {
-	for {
-		seen := s.seen.Load()
-		if revision <= seen || s.seen.CompareAndSwap(seen, revision) {
-			return
-		}
-	}
-}
-
 func get(key, end string) *pb.RequestOp {
 	return getAs(&pb.RangeRequest{Key: []byte(key), RangeEnd: bytesOf(end)})
 }
@@ -301,7 +292,7 @@ func (s *Store) noteStanding(key claimKey, snap *snapshot) {
 // holder returns the grant or kept record of an identity, or nil if there is none.
 func (n *snapshot) holder(id store.ID) *record {
 	for i := range n.holders {
-		if n.holders[i].id == id {
+		if n.holders[i].ID == id {
 			return &n.holders[i]
 		}
 	}
@@ -320,7 +311,7 @@ func (n *snapshot) others() int {
 func (n *snapshot) admits(req *store.Request) bool {
 	var u store.Usage
 	for i := range n.holders {
-		u.Add(n.holders[i].mode, n.holders[i].weight, n.holders[i].limit)
+		u.Add(n.holders[i].Mode, n.holders[i].Weight, n.holders[i].Limit)
 	}
 	return u.Admits(req.Mode, req.Weight, req.Limit)
 }
@@ -328,10 +319,10 @@ func (n *snapshot) admits(req *store.Request) bool {
 // mixes returns an ErrInvalid if the request can never be granted beside the holders.
 func (n *snapshot) mixes(req *store.Request) error {
 	for i := range n.holders {
-		if n.holders[i].id == req.ID {
+		if n.holders[i].ID == req.ID {
 			continue
 		}
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.holders[i].mode, n.holders[i].limit); err != nil {
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.holders[i].Mode, n.holders[i].Limit); err != nil {
 			return err
 		}
 	}

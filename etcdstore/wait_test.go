@@ -213,7 +213,7 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 	must(t, s, request("a", false), 0)
 	first := request("a", true)
 	must(t, s, first, 1)
-	value := (&record{id: store.NewID(), mode: store.Exclusive, weight: 1}).value()
+	value := (&record{ID: store.NewID(), Mode: store.Exclusive, Weight: 1}).value()
 	var ops []clientv3.Op
 	for i := range maxQueue - 1 {
 		ops = append(ops, clientv3.OpPut(s.keys.key("a", kindWaiting, int64(i+1)), string(value)))
