@@ -48,9 +48,13 @@ func TestConcurrentRenewalsAndReleasesDoNotShareALease(t *testing.T) {
 			req.Mode = store.Shared // its key is named after the lease
 		}
 		must(t, s, req, 0)
+		renewal := store.Renewal{Name: "a", ID: req.ID, TTL: 2 * req.TTL, Mode: req.Mode} // needs another lease
+		if i%4 > 1 {
+			renewal.TTL, renewal.Tokens = req.TTL, 10 // needs a write, with the same lease
+		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := s.Renew(within(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: 2 * req.TTL, Mode: req.Mode}})
+			_, err := s.Renew(within(t, patience), []store.Renewal{renewal})
 			if err != nil {
 				t.Error(err)
 			}

@@ -237,11 +237,7 @@ func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 			return out, err
 		}
 	}
-	if next != old || g.tokens > 0 || g.mode != g.own.Mode {
-		if out, err = g.put(ctx, next); err != nil || out.Status != store.Extended {
-			return out, err
-		}
-	} else if there, err := g.still(ctx); err != nil || !there {
+	if out, err = g.put(ctx, old, next); err != nil || out.Status != store.Extended {
 		return out, err
 	}
 	g.note(ctx, next)
@@ -265,21 +261,11 @@ func (g *regrant) lease() (l *lease) {
 	return l
 }
 
-// still reports whether the grant has not changed since it was read.
-func (g *regrant) still(ctx context.Context) (bool, error) {
-	resp, err := g.s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
-		getAs(&pb.RangeRequest{Key: []byte(g.s.keys.of(g.own)), KeysOnly: true}),
-	}})
-	if err != nil {
-		return false, err
-	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	return len(kvs) == 1 && kvs[0].ModRevision == g.own.mod, nil
-}
-
-// put writes the grant with that lease if it has not changed since it was read.
-func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err error) {
+// put writes the grant with its next lease if it has not changed since it was read. If there is
+// nothing to write, put only checks that.
+func (g *regrant) put(ctx context.Context, old, next *lease) (out store.Renewed, err error) {
 	s, r := g.s, *g.own
+	write := next != old || g.tokens > 0 || g.mode != r.Mode
 	before := s.keys.of(&r)
 	r.Token = r.firstToken()
 	r.Mode, r.kind = g.mode, kindOf(g.mode)
@@ -292,27 +278,31 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 		r.Token, r.Tokens = 0, g.tokens
 		txn.Compare = append(txn.Compare, modIs(s.keys.floor, g.floor.mod), nothingNew(s.queue(g.key.name), s.keys.behind(g.key.name), 0))
 	}
-	after := s.keys.key(r.name, r.kind, l.id)
+	after := s.keys.key(r.name, r.kind, next.id)
 	if after != before {
 		txn.Success = append(txn.Success, remove(before))
 	}
 	if raise {
 		txn.Success = append(txn.Success, s.putFloor(r.Base))
 	}
-	txn.Success = append(txn.Success, put(after, r.value(), l.id))
+	if write {
+		txn.Success = append(txn.Success, put(after, r.value(), next.id))
+	}
 	resp, err := s.txn(ctx, txn)
 	switch {
 	case leaseGone(err):
 		return out, nil
+	case err != nil && !write:
+		return out, err
 	case err != nil:
-		l.unsure.Store(true)
-		if c, _ := s.claim(g.key); c.grant != l {
+		next.unsure.Store(true)
+		if next != old {
 			s.change(g.key, func(c *claim) { c.grant, c.create = nil, 0 }) // it has either lease now
 		}
 		return out, err
 	case !resp.Succeeded:
-		if c, _ := s.claim(g.key); c.grant != l {
-			s.recycle(ctx, l)
+		if next != old { // otherwise it belongs to the claim, or to the call that has ended the grant
+			s.recycle(ctx, next)
 		}
 		return out, nil
 	}
