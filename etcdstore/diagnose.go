@@ -16,6 +16,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
@@ -35,18 +36,16 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	}
 	defer s.life.Leave()
 	c := &cluster{store: s, ctx: ctx, ttl: ttl}
-	c.members, c.membersErr = ask(c, func(ctx context.Context) (*clientv3.MemberListResponse, error) {
-		return s.client.MemberList(ctx, clientv3.WithSerializable())
-	})
+	c.members, c.membersErr = ask(c, pb.NewClusterClient(s.client.ActiveConnection()).MemberList, &pb.MemberListRequest{})
 	var endpoints []*endpointStatus
 	var wg sync.WaitGroup
 	for _, endpoint := range s.client.Endpoints() {
 		e := &endpointStatus{cluster: c, addr: strings.TrimPrefix(strings.TrimPrefix(endpoint, "https://"), "http://"), secure: strings.HasPrefix(endpoint, "https://")}
 		endpoints = append(endpoints, e)
 		wg.Go(func() {
-			e.StatusResponse, e.err = ask(c, func(ctx context.Context) (*clientv3.StatusResponse, error) {
-				return s.client.Status(ctx, endpoint)
-			})
+			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+			defer cancel()
+			e.StatusResponse, e.err = s.client.Status(ctx, endpoint)
 		})
 	}
 	wg.Wait()
@@ -74,19 +73,19 @@ type cluster struct {
 	store      *Store
 	ctx        context.Context
 	ttl        time.Duration
-	members    *clientv3.MemberListResponse
+	members    *pb.MemberListResponse
 	membersErr error
 	failure    error // of all further questions
 }
 
-// ask asks one question.
-func ask[T any](c *cluster, question func(context.Context) (T, error)) (answer T, err error) {
+// ask sends one request.
+func ask[Q, R any](c *cluster, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (reply R, err error) {
 	if c.failure != nil {
-		return answer, c.failure
+		return reply, c.failure
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, lookTimeout)
 	defer cancel()
-	return question(ctx)
+	return f(ctx, req)
 }
 
 // An endpointStatus is one server.
@@ -110,29 +109,29 @@ func (e *endpointStatus) readMetrics() (map[string]float64, error) {
 	if conns := e.store.config.conns; conns != nil && conns.files != nil {
 		scheme, transport.TLSClientConfig = "https://", conns.files.Config()
 	}
-	return ask(e.cluster, func(ctx context.Context) (map[string]float64, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+e.addr+"/metrics", nil)
-		if err != nil {
-			return nil, err
-		}
-		response, err := (&http.Client{Transport: transport}).Do(request)
-		if err != nil {
-			return nil, err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return nil, &diagnosis.Denied{Right: "GET /metrics at the address for clients", Err: fmt.Errorf("GET /metrics: %s", response.Status)}
-		}
-		all := make(map[string]float64)
-		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-			if name, text, ok := strings.Cut(lines.Text(), " "); ok {
-				if value, err := strconv.ParseFloat(text, 64); err == nil {
-					all[name] = value
-				}
+	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+e.addr+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, &diagnosis.Denied{Right: "GET /metrics at the address for clients", Err: fmt.Errorf("GET /metrics: %s", response.Status)}
+	}
+	all := make(map[string]float64)
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if name, text, ok := strings.Cut(lines.Text(), " "); ok {
+			if value, err := strconv.ParseFloat(text, 64); err == nil {
+				all[name] = value
 			}
 		}
-		return all, nil
-	})
+	}
+	return all, nil
 }
 
 // metric returns a number.
@@ -228,21 +227,18 @@ func (c *cluster) voters() (n int) {
 
 // tryLease returns the TTL that is granted to a lease. The lease is revoked at once.
 func (c *cluster) tryLease(seconds int64) (granted int64, err error) {
-	l, err := ask(c, func(ctx context.Context) (*lease, error) { return c.store.newLease(ctx, noLease, seconds) })
+	lease, err := ask(c, c.store.leases.LeaseGrant, &pb.LeaseGrantRequest{TTL: seconds})
 	if err != nil {
 		return 0, err
 	}
-	granted = int64(l.span() / time.Second)
-	_, err = ask(c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.store.revoke(ctx, l.id) })
-	return granted, err
+	_, err = ask(c, c.store.leases.LeaseRevoke, &pb.LeaseRevokeRequest{ID: lease.ID})
+	return lease.TTL, err
 }
 
 // neverCompacted reports whether the first revision still exists.
 func (c *cluster) neverCompacted() (bool, string, error) {
 	key := []byte(c.store.keys.floor)
-	now, err := ask(c, func(ctx context.Context) (*pb.RangeResponse, error) {
-		return c.store.kv.Range(ctx, &pb.RangeRequest{Key: key})
-	})
+	now, err := ask(c, c.store.kv.Range, &pb.RangeRequest{Key: key})
 	if err != nil {
 		return false, "", err
 	}
@@ -250,9 +246,7 @@ func (c *cluster) neverCompacted() (bool, string, error) {
 	if revisions < manyRevisions {
 		return false, fmt.Sprintf("only %d revisions, none of which needs to be compacted yet", revisions), nil
 	}
-	_, err = ask(c, func(ctx context.Context) (*pb.RangeResponse, error) {
-		return c.store.kv.Range(ctx, &pb.RangeRequest{Key: key, Revision: 1})
-	})
+	_, err = ask(c, c.store.kv.Range, &pb.RangeRequest{Key: key, Revision: 1})
 	if rpctypes.Error(err) == rpctypes.ErrCompacted {
 		return false, fmt.Sprintf("%d revisions, the oldest were compacted", revisions), nil
 	}
@@ -262,17 +256,10 @@ func (c *cluster) neverCompacted() (bool, string, error) {
 // lacksRights reports whether the user lacks rights. It makes a transaction whose condition is
 // never true: the server checks the rights for all operations that the transaction could make.
 func (c *cluster) lacksRights() (bool, string, error) {
-	key := []byte(c.store.keys.floor)
-	_, err := ask(c, func(ctx context.Context) (*pb.TxnResponse, error) {
-		return c.store.kv.Txn(ctx, &pb.TxnRequest{
-			Compare: []*pb.Compare{{Key: key, Target: pb.Compare_VERSION, Result: pb.Compare_LESS, TargetUnion: &pb.Compare_Version{Version: 0}}},
-			Success: []*pb.RequestOp{
-				{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{
-					Key: []byte(c.store.config.prefix + "/"), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(c.store.config.prefix + "/")),
-				}}},
-				{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key}}},
-			},
-		})
+	key, all := c.store.keys.floor, c.store.config.prefix+"/"
+	_, err := ask(c, c.store.kv.Txn, &pb.TxnRequest{
+		Compare: []*pb.Compare{createdAt(key, -1)},
+		Success: []*pb.RequestOp{get(all, clientv3.GetPrefixRangeEnd(all)), put(key, nil, 0)},
 	})
 	if rpctypes.Error(err) == rpctypes.ErrPermissionDenied {
 		return true, fmt.Sprintf("the user may not read and write all keys that begin with %s/", c.store.config.prefix), nil

@@ -2,10 +2,12 @@ package etcdstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -30,58 +32,49 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 }
 
 func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err error) {
-	if q.Name != "" {
-		names, _, err := s.names(ctx, s.keys.name(q.Name), s.keys.behind(q.Name), maxPage)
-		if err != nil {
-			return page, err
-		}
-		return page, s.describe(ctx, &page, names)
-	}
-	limit := min(q.Limit, maxPage)
+	start, end, limit := s.keys.locks+q.Prefix, clientv3.GetPrefixRangeEnd(s.keys.locks+q.Prefix), min(q.Limit, maxPage)
 	if limit <= 0 {
 		limit = pageSize
 	}
-	start, end := s.keys.locks+q.Prefix, after(s.keys.locks+q.Prefix)
 	if q.Cursor != "" {
 		start = max(start, s.keys.behind(q.Cursor))
+	}
+	if q.Name != "" {
+		start, end, limit = s.keys.name(q.Name), s.keys.behind(q.Name), maxPage
 	}
 	names, more, err := s.names(ctx, start, end, limit)
 	if err != nil {
 		return page, err
 	}
 	if more {
-		page.Next = names[len(names)-1].name
+		page.Next = names[len(names)-1][0].name
 	}
-	return page, s.describe(ctx, &page, names)
-}
-
-// after returns the least key that is greater than all keys with a prefix.
-func after(prefix string) string {
-	end := []byte(prefix)
-	for i := len(end) - 1; i >= 0; i-- {
-		if end[i]++; end[i] != 0 {
-			return string(end[:i+1])
+	left, err := s.allLeft(ctx, slices.Concat(names...))
+	if err != nil {
+		return page, err
+	}
+	now := time.Now()
+	for _, records := range names {
+		l := store.Lock{Name: records[0].name}
+		sortByArrival(records)
+		for i := range records {
+			r := &records[i]
+			l.Limit = max(l.Limit, r.Limit)
+			if r.kind != kindWaiting {
+				l.Holders = append(l.Holders, r.holder(now, left[r.lease]))
+				continue
+			}
+			l.Waiters = append(l.Waiters, store.Waiter{
+				ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Age: r.age(now),
+			})
 		}
+		page.Locks = append(page.Locks, l)
 	}
-	return "\x00" // to the end
+	return page, nil
 }
 
-type named struct {
-	name    string
-	holders []record
-	waiters []record
-}
-
-func (n *named) add(r record) {
-	if r.kind == kindWaiting {
-		n.waiters = append(n.waiters, r)
-	} else {
-		n.holders = append(n.holders, r)
-	}
-}
-
-// names reads names with all of their records, and reports whether there are more names.
-func (s *Store) names(ctx context.Context, start, end string, limit int) (names []named, more bool, err error) {
+// names reads the records of some names, and reports whether there are more names.
+func (s *Store) names(ctx context.Context, start, end string, limit int) (names [][]record, more bool, err error) {
 	for {
 		resp, err := call(s, ctx, s.kv.Range, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: int64(2*limit + 1)})
 		if err != nil {
@@ -92,13 +85,15 @@ func (s *Store) names(ctx context.Context, start, end string, limit int) (names 
 			if err != nil {
 				return nil, false, err
 			}
-			if n := len(names); n == 0 || names[n-1].name != r.name {
-				if n == limit {
-					return names, true, nil
-				}
-				names = append(names, named{name: r.name})
+			n := len(names)
+			if n > 0 && names[n-1][0].name == r.name {
+				names[n-1] = append(names[n-1], r)
+				continue
 			}
-			names[len(names)-1].add(r)
+			if n == limit {
+				return names, true, nil
+			}
+			names = append(names, []record{r})
 		}
 		if !resp.More {
 			return names, false, nil
@@ -107,56 +102,20 @@ func (s *Store) names(ctx context.Context, start, end string, limit int) (names 
 	}
 }
 
-// describe adds names to a page.
-func (s *Store) describe(ctx context.Context, page *store.Page, names []named) error {
-	left, err := s.allLeft(ctx, names)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	for _, n := range names {
-		sortByArrival(n.holders)
-		sortByArrival(n.waiters)
-		l := store.Lock{Name: n.name}
-		for i := range n.holders {
-			h := &n.holders[i]
-			l.Limit = max(l.Limit, h.Limit)
-			l.Holders = append(l.Holders, h.holder(now, left[h.lease]))
-		}
-		for i := range n.waiters {
-			w := &n.waiters[i]
-			l.Limit = max(l.Limit, w.Limit)
-			l.Waiters = append(l.Waiters, store.Waiter{
-				ID: w.ID, Owner: w.Owner, Meta: w.Meta, Mode: w.Mode, Weight: w.Weight, Age: w.age(now),
-			})
-		}
-		if len(l.Holders)+len(l.Waiters) > 0 {
-			page.Locks = append(page.Locks, l)
-		}
-	}
-	return nil
-}
-
 // allLeft reads the remaining time of the lease of each holder.
-func (s *Store) allLeft(ctx context.Context, names []named) (map[int64]time.Duration, error) {
-	var ids []int64
-	for _, n := range names {
-		for i := range n.holders {
-			ids = append(ids, n.holders[i].lease)
-		}
-	}
+func (s *Store) allLeft(ctx context.Context, records []record) (map[int64]time.Duration, error) {
+	records = slices.DeleteFunc(records, func(r record) bool { return r.kind == kindWaiting })
 	var mu sync.Mutex
 	var failure error
-	left := make(map[int64]time.Duration, len(ids))
-	inParallel(len(ids), func(i int) {
-		id := ids[i]
-		d, err := s.leftOf(ctx, id)
+	left := make(map[int64]time.Duration, len(records))
+	inParallel(len(records), func(i int) {
+		d, err := s.leftOf(ctx, records[i].lease)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
 			failure = err
 		}
-		left[id] = d
+		left[records[i].lease] = d
 	})
 	return left, failure
 }

@@ -111,14 +111,12 @@ func refused(ctx context.Context, u *store.URL, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) { // the login took longer than dialTimeout
 		err = status.Error(codes.Unavailable, err.Error())
 	}
+	explained := withAdvice(u.String(), err)
 	switch rpctypes.Error(err) {
 	case rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty:
-		return fmt.Errorf("%w: %s: %s: %s", store.ErrInvalid, u, plain(err), advise(err))
+		return fmt.Errorf("%w: %w", store.ErrInvalid, explained)
 	}
-	if advice := advise(err); advice != "" {
-		return fmt.Errorf("%s: %s: %s", u, plain(err), advice)
-	}
-	return fmt.Errorf("%s: %w", u, err)
+	return explained
 }
 
 // optionOf parses a URL: see the package comment. The client uses the given connections.

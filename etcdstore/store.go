@@ -251,10 +251,14 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
+	return withAdvice("etcd store", err)
+}
+
+func withAdvice(what string, err error) error {
 	if advice := advise(err); advice != "" {
-		return fmt.Errorf("etcd store: %s: %s", plain(err), advice)
+		return fmt.Errorf("%s: %s: %s", what, plain(err), advice)
 	}
-	return fmt.Errorf("etcd store: %w", err)
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // plain returns the text of an error without the prefix that gRPC adds.
