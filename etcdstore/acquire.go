@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -50,7 +49,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 	c, again := a.s.claim(a.key)
 	switch {
 	case a.req.Mode == store.Exclusive && c.queued.place == 1 && a.s.waits.gone(a.key):
-		a.snap = &snapshot{floor: a.s.mark(), waiter: c.queued.waiter, place: 1, queue: 1}
+		a.snap = &snapshot{floor: a.s.mark(), standing: standing{waiter: c.queued.waiter, place: 1, queue: 1}}
 	case again || a.req.Floor > 0 && a.s.seen() == 0:
 		err = a.look(ctx)
 	default:
@@ -313,7 +312,8 @@ func (a *attempt) join(ctx context.Context) error {
 	if resp.Responses[1].GetResponseRange().Count > maxQueue { // others have joined since the queue was read
 		return cmp.Or(a.leaveQueue(ctx), crowded(req.Name))
 	}
-	s.change(a.key, func(c *claim) { c.queued = standing{create: resp.Header.Revision, place: math.MaxInt} })
+	r.create = resp.Header.Revision
+	s.change(a.key, func(c *claim) { c.queued = joined(&r) })
 	return a.look(ctx)
 }
 

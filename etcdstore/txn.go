@@ -138,11 +138,7 @@ type snapshot struct {
 	revision int64
 	holders  []record // in order of their grants
 	floor    floorMark
-
-	waiter *record // of the identity; nil if it is not queued
-	place  int     // its place, 1 is next; beyond maxAhead it is an upper bound
-	ahead  string  // the key of the waiter right in front, if place is not 1
-	queue  int     // number of waiters
+	standing
 }
 
 // maxAhead bounds how many waiters in front of a waiter are read to find its place.
@@ -152,16 +148,17 @@ const maxAhead = 64
 // the whole queue to find the one in front.
 const maxQueue = 1000
 
-// A standing is what was last known of a waiter: the revision at which it joined, an upper bound of
-// its place, the key of the waiter right in front, and the number of waiters. No waiter joins in the
-// middle, so the first waiter stays the first, and the one in front stays in front until it leaves.
+// A standing is the place of an identity in the queue. No waiter joins in the middle, so the first
+// waiter stays the first, and the one in front stays in front until it leaves.
 type standing struct {
-	create int64
-	place  int
-	waiter *record
-	ahead  string
-	queue  int
+	waiter *record // of the identity; nil if it is not queued
+	place  int     // 1 is next; beyond maxAhead it is an upper bound
+	ahead  string  // the key of the waiter right in front, if place is not 1
+	queue  int     // number of waiters
 }
+
+// joined returns the standing of a waiter whose place is not known yet.
+func joined(waiter *record) standing { return standing{waiter: waiter, place: math.MaxInt} }
 
 // far reports whether a waiter has so many others in front that it only checks whether the one right
 // in front is still there. For more than that the server would read the whole queue.
@@ -172,12 +169,12 @@ func (k *standing) far() bool { return k.place > maxAhead && k.ahead != "" }
 func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.RequestOp {
 	queue := &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
 	switch {
-	case known.place == 1 || known.create == 0:
+	case known.place == 1 || known.waiter == nil:
 		queue.CountOnly = true
 	case known.far():
 		queue = &pb.RangeRequest{Key: []byte(known.ahead), KeysOnly: true}
 	default:
-		queue.KeysOnly, queue.Limit, queue.MaxCreateRevision = true, maxAhead, known.create-1
+		queue.KeysOnly, queue.Limit, queue.MaxCreateRevision = true, maxAhead, known.waiter.create-1
 		queue.SortTarget, queue.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_DESCEND
 	}
 	return []*pb.RequestOp{
@@ -188,10 +185,10 @@ func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.Requ
 	}
 }
 
-// parseSnapshot parses the replies to snapshotOps, which are the last ones in the reply to a
-// transaction. Whole is false if the identity is queued and its standing was not known.
+// parseSnapshot parses the replies to snapshotOps. Whole is false if the identity is queued and its
+// standing was not known.
 func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snapshot, whole bool, err error) {
-	answers := resp.Responses[len(resp.Responses)-4:]
+	answers := resp.Responses
 	snap = &snapshot{revision: resp.Header.Revision}
 	for _, kv := range answers[0].GetResponseRange().Kvs {
 		r, err := s.keys.parseRecord(kv)
@@ -217,17 +214,18 @@ func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snaps
 	switch {
 	case snap.waiter == nil:
 		return snap, true, nil
-	case snap.waiter.create != known.create:
+	case known.waiter == nil || snap.waiter.create != known.waiter.create:
 		return snap, false, nil
 	}
+	create := snap.waiter.create
 	if known.far() {
-		if len(queue.Kvs) == 0 || queue.Kvs[0].CreateRevision >= known.create { // it has left
+		if len(queue.Kvs) == 0 || queue.Kvs[0].CreateRevision >= create { // it has left
 			return snap, false, nil
 		}
 		snap.place, snap.ahead, snap.queue = known.place, known.ahead, known.queue
 		return snap, true, nil
 	}
-	ahead := slices.DeleteFunc(queue.Kvs, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= known.create })
+	ahead := slices.DeleteFunc(queue.Kvs, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= create })
 	if known.place == 1 || len(ahead) == 0 {
 		snap.place = 1
 		return snap, true, nil
@@ -269,23 +267,16 @@ func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 			return nil, err
 		}
 		snap, whole, err := s.parseSnapshot(resp, known)
+		if err == nil && whole && snap.waiter != nil {
+			s.change(key, func(c *claim) { c.queued = snap.standing }) // so that the next look reads less
+		}
 		if err != nil || whole {
-			s.noteStanding(key, snap)
 			return snap, err
 		}
-		if known.create == 0 && snap.queue > maxQueue { // it joined, and the reply was lost
+		if known.waiter == nil && snap.queue > maxQueue { // it joined, and the reply was lost
 			return nil, crowded(key.name)
 		}
-		known = standing{create: snap.waiter.create, place: math.MaxInt}
-	}
-}
-
-// noteStanding records the standing, so that the next look reads less.
-func (s *Store) noteStanding(key claimKey, snap *snapshot) {
-	if snap != nil && snap.waiter != nil {
-		s.change(key, func(c *claim) {
-			c.queued = standing{snap.waiter.create, snap.place, snap.waiter, snap.ahead, snap.queue}
-		})
+		known = joined(snap.waiter)
 	}
 }
 
