@@ -25,7 +25,7 @@ const lookTimeout = 4 * time.Second
 // [store.Diagnoser]. It sends the four-letter commands srvr, mntr and conf to every server of the
 // URL, and begins a short session at each.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
-	if s.life.Err() != nil {
+	if s.life.Closing.Err() != nil {
 		return []store.Finding{rightsCheck.Unknown(errClosed)}
 	}
 	e := &ensemble{store: s, ctx: ctx}

@@ -33,16 +33,18 @@ func (s *Store) arm(c *claim, after time.Duration) {
 
 // expire removes a claim whose time is over.
 func (s *Store) expire(c *claim) {
-	s.mu.Lock()
-	if s.life.Err() != nil || time.Now().Before(c.end) || s.claims[c.Key] != c && s.kept[c.Key] != c {
-		s.mu.Unlock()
+	if !s.life.Enter() {
 		return
 	}
+	defer s.life.Leave()
+	s.mu.Lock()
+	over := !time.Now().Before(c.end) && (s.claims[c.Key] == c || s.kept[c.Key] == c)
 	version := c.version
-	s.background.Add(1)
 	s.mu.Unlock()
-	defer s.background.Done()
-	ctx, cancel := context.WithTimeout(s.life, requestLimit)
+	if !over {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.life.Closing, requestLimit)
 	defer cancel()
 	var err error
 	switch {
@@ -137,13 +139,14 @@ type sweep struct {
 
 // sweepSome is called for every kept record, with the mutex held.
 func (s *Store) sweepSome() {
-	if s.sweep.due += sweepShare; s.sweep.due < sweepBatch || s.sweep.busy || s.life.Err() != nil {
+	if s.sweep.due += sweepShare; s.sweep.due < sweepBatch || s.sweep.busy || !s.life.Enter() {
 		return
 	}
+	defer s.life.Leave()
 	s.sweep.due, s.sweep.busy = s.sweep.due-sweepBatch, true
 	q := store.Query{Cursor: s.sweep.cursor, Limit: sweepBatch}
-	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(s.life, requestLimit)
+	s.life.Go(func(context.Context) {
+		ctx, cancel := context.WithTimeout(s.life.Closing, requestLimit)
 		defer cancel()
 		page, _ := s.listAll(ctx, &q) // the listing continues after a name that cannot be listed
 		s.mu.Lock()

@@ -91,7 +91,7 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 		sum := sha1.Sum([]byte(opts.Auth))
 		s.acl = wire.ACL{Scheme: "digest", ID: u.User + ":" + base64.StdEncoding.EncodeToString(sum[:])}
 	}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.life.Begin()
 	s.timeout.Store(int64(opts.Timeout))
 	s.writes = batch.Batcher[write]{
 		MaxInFlight: maxInFlight, MaxBatch: maxBatch, MaxWait: farPause,
@@ -100,7 +100,7 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	opts.Session, opts.Event = s.sessionChanged, s.event
 	s.wire = wire.Dial(opts)
 	if err := s.begin(ctx); err != nil {
-		s.end()
+		s.life.Shut()
 		s.wire.Close(ctx, true)
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}

@@ -20,7 +20,7 @@ type record struct {
 	since         int64       // time of the grant, in ms of the servers' clock
 }
 
-const recordVersion = 2 // the first field; version 1 computed tokens in another way
+const recordVersion = 2 // the first field
 
 func (r *record) encode() []byte { // owner and meta have no control characters: see store.CheckText
 	return fmt.Appendf(nil, "%d %t %s %d %d %d %d %d %d %d %d %d\n%s\n%s", recordVersion, r.granted, r.ID,

@@ -94,7 +94,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	default:
 		err = s.remove(ctx, c, wire.AnyVersion)
 	}
-	if err == wire.ErrNoNode && s.life.Err() == nil { // otherwise Close may have replaced the node
+	if err == wire.ErrNoNode && s.life.Closing.Err() == nil { // otherwise Close may have replaced the node
 		s.forget(c)
 		return store.ErrNotHeld
 	}

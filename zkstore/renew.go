@@ -19,7 +19,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		all.Go(func() { outcomes[i] = s.renewOne(ctx, &grants[i]) })
 	}
 	all.Wait()
-	if s.life.Err() != nil {
+	if s.life.Closing.Err() != nil {
 		return nil, errClosed // Close may have replaced the nodes, with their earlier TTL
 	}
 	for i := range outcomes {

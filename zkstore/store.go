@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -58,10 +59,8 @@ type Store struct {
 	writes    batch.Batcher[write]
 	sending   sync.Mutex // held to send writes, if their callers have not given up
 
-	life       context.Context // ends with Close
-	end        context.CancelFunc
-	background sync.WaitGroup
-	timeout    atomic.Int64 // of the session, as granted
+	life    lifetime.Lifetime // counts the work in the background; calls end with the connection
+	timeout atomic.Int64      // of the session, as granted
 
 	mu      sync.Mutex
 	session int64
@@ -119,7 +118,7 @@ func (s *Store) explain(err error) error {
 	switch failure := s.wire.Failure(); {
 	case err == nil, errors.Is(err, store.ErrNotHeld), errors.Is(err, store.ErrInvalid):
 		return err
-	case s.life.Err() != nil:
+	case s.life.Closing.Err() != nil:
 		return errClosed
 	case err == wire.ErrLost:
 		return errLost
@@ -216,14 +215,10 @@ func (s *Store) state(c *claim) (rec record, zxid int64) {
 // [store.ErrClosed]. Grants that were not released stay until their TTL is over. A second Close
 // does nothing.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	closed := s.life.Err() != nil
-	s.end()
-	s.mu.Unlock()
-	if closed {
+	if !s.life.Shut() {
 		return nil
 	}
-	s.background.Wait()
+	s.life.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 	defer cancel()
 	// If the grants cannot be replaced, the session is left open and keeps them until its timeout.

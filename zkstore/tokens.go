@@ -74,9 +74,6 @@ func (t *table) encode(offset int64) []byte {
 	for _, g := range t.segments[:min(len(t.segments), maxSegments-1)] {
 		data = fmt.Appendf(data, " %d %d", g.start, g.offset)
 	}
-	if len(t.segments) == 0 {
-		data = append(data, " 0 0"...) // earlier versions always read two segments
-	}
 	return data
 }
 
@@ -96,9 +93,7 @@ func (t *table) decode(data []byte, stat *wire.Stat) error {
 	numbers[0] = stat.Mzxid // the newest segment starts with this change
 	t.segments = nil
 	for g := range slices.Chunk(numbers, 2) {
-		if g[0] > 0 {
-			t.segments = append(t.segments, segment{start: g[0], offset: g[1]})
-		}
+		t.segments = append(t.segments, segment{start: g[0], offset: g[1]})
 	}
 	t.version, t.exists, t.known = stat.Version, true, true
 	return nil

@@ -67,7 +67,7 @@ func (s *Store) event(path string) {
 // if the identity is not queued through this handle, or if the session has ended or was resumed
 // over another connection.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if s.life.Err() != nil {
+	if s.life.Closing.Err() != nil {
 		return errClosed
 	}
 	var turn, closes <-chan struct{}
@@ -86,7 +86,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.life.Done():
+	case <-s.life.Closing.Done():
 		return errClosed
 	}
 }

@@ -62,7 +62,7 @@ func (s *Store) sendWrites(batch []*write) (refused bool) {
 		batch = slices.DeleteFunc(batch, func(w *write) bool { w.err = w.ctx.Err(); return w.err != nil })
 		return len(batch) > 0
 	}
-	for waiting() && !s.wire.Connected() && s.life.Err() == nil {
+	for waiting() && !s.wire.Connected() && s.life.Closing.Err() == nil {
 		_ = s.wire.Do(batch[0].ctx, &wire.Call{Op: wire.Sync("/")})
 	}
 	s.sending.Lock()
@@ -86,13 +86,13 @@ func (s *Store) sendWrites(batch []*write) (refused bool) {
 			parts = parts[len(w.ops):]
 		}
 	}}
-	err := s.life.Err()
+	err := s.life.Closing.Err()
 	if err == nil {
 		s.wire.Send(call)
 	}
 	s.sending.Unlock()
 	if err == nil {
-		err = s.wire.Wait(s.life, call)
+		err = s.wire.Wait(s.life.Closing, call)
 	}
 	_, refused = err.(wire.Error)
 	for i, w := range batch {
