@@ -23,7 +23,6 @@ const (
 	maxFrame   = 256 << 20     // more than any reply, even one that lists a million nodes
 	frameLimit = 4 * hangLimit // time limit from the first byte of a reply to the last
 	secondLook = hangLimit / 30
-	directSize = 16 << 10 // bytes that fit into the buffers of a connection
 )
 
 // A link is one connection with a session.
@@ -43,7 +42,6 @@ type link struct {
 	pinged   bool          // a ping is in flight
 	silence  time.Duration // how long the server may be silent while it owes a reply
 	deadline time.Time     // when it has been silent for too long
-	alarm    time.Time     // the read deadline that is set, which may be earlier
 }
 
 // connect connects to a server and begins or resumes the session.
@@ -131,8 +129,7 @@ func (l *link) start() {
 	c.link, c.queue = l, nil
 }
 
-// send sends calls. The caller holds the mutex. If nothing is in flight, the server has read
-// everything that was sent, so a small write cannot block and needs no wake-up of the writer.
+// send gives calls to the writer. The caller holds the mutex.
 func (l *link) send(calls ...*Call) {
 	for _, call := range calls {
 		l.xid = l.xid%(1<<30) + 1
@@ -143,42 +140,29 @@ func (l *link) send(calls ...*Call) {
 	if l.sent = append(l.sent, calls...); idle {
 		l.waitFor(l.silence)
 	}
-	if idle && len(l.out) <= directSize {
-		l.flush(l.out)
-		l.out = l.out[:0]
-		return
-	}
 	select {
 	case l.wake <- struct{}{}:
 	default: // the writer was already told
 	}
 }
 
-// waitFor sets how long the server may be silent. The caller holds the mutex. Setting a read
-// deadline is expensive, so a deadline that is too early is not changed until it expires.
+// waitFor sets how long the server may be silent. The caller holds the mutex.
 func (l *link) waitFor(d time.Duration) {
-	if l.deadline = time.Now().Add(d); l.alarm.IsZero() || l.deadline.Before(l.alarm) {
-		l.alarm = l.deadline
-		l.net.SetReadDeadline(l.alarm)
-	}
+	l.deadline = time.Now().Add(d)
+	l.net.SetReadDeadline(l.deadline)
 }
 
-// write writes packets, many at a time.
+// write writes packets, many at a time, without a deadline. A server that does not read owes a reply,
+// so serve closes its connection.
 func (l *link) write() {
 	var data []byte
 	for range l.wake {
 		l.c.mu.Lock()
 		data, l.out = l.out, data[:0]
 		l.c.mu.Unlock()
-		l.flush(data)
-	}
-}
-
-// flush writes without a deadline. A server that does not read owes a reply, so serve closes its
-// connection.
-func (l *link) flush(data []byte) {
-	if _, err := l.net.Write(data); err != nil {
-		l.net.Close() // ends serve, which closes wake
+		if _, err := l.net.Write(data); err != nil {
+			l.net.Close() // ends serve, which closes wake
+		}
 	}
 }
 
@@ -226,10 +210,8 @@ func (l *link) serve() error {
 func (l *link) silent() error {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	l.alarm = time.Time{}
-	switch left := time.Until(l.deadline); {
-	case left > 0: // there was a reply or a call meanwhile
-		l.waitFor(left)
+	switch {
+	case time.Now().Before(l.deadline): // a call has set it meanwhile
 	case len(l.sent) > 0 || l.pinged:
 		return errHung
 	default:
@@ -253,7 +235,6 @@ func (l *link) readFrame(buf []byte) ([]byte, error) {
 	}
 	if l.in.Buffered() < n {
 		l.c.mu.Lock()
-		l.alarm = time.Time{}
 		l.waitFor(frameLimit)
 		l.c.mu.Unlock()
 	}
