@@ -243,19 +243,6 @@ func lose(t *testing.T, proxy *faultproxy.Proxy, look *clientv3.Client, mark []b
 	})
 }
 
-func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
-	t.Parallel()
-	proxy, far, near, look := behind(t)
-	req := request("a", false)
-	lose(t, proxy, look, []byte("lock/a"), func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
-	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
-	// The lease was revoked too, so the request cannot be executed a second time.
-	if left := etcdtest.Residue(t, look); len(left) > 0 {
-		t.Errorf("left on the server: %q", left)
-	}
-	must(t, near, request("a", false), 0)
-}
-
 // A request without a reply may still be executed while its lease is alive. If Leave succeeded
 // then, nobody would remove what the request leaves behind.
 func TestLeaveFailsUntilTheLeaseOfALostRequestIsRevoked(t *testing.T) {

@@ -155,19 +155,6 @@ func TestAllWaitersAreWokenWhenTheNameIsDone(t *testing.T) {
 	}
 }
 
-func TestAQueuedIdentityThatAsksWithoutQueueLeavesTheQueue(t *testing.T) {
-	t.Parallel()
-	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
-	must(t, s, request("a", false), 0)
-	queue := queued(t, s, "a", 2)
-	queue[0].Queue = false
-	answer, err := s.Acquire(within(t, patience), queue[0])
-	if err != nil || answer.Granted() || answer.Refusal.Place != 0 || answer.Refusal.Waiters != 1 {
-		t.Fatalf("%+v, %+v, %v", answer, answer.Refusal, err)
-	}
-	must(t, s, queue[1], 1)
-}
-
 // A waiter reads a limited number of requests in front of it, and none behind it.
 func TestTheCostOfAskingDoesNotGrowWithTheQueue(t *testing.T) {
 	t.Parallel()
