@@ -22,11 +22,12 @@ const pause = time.Second
 // share one stream, which is opened for the first of them and stays open until Close: a goroutine that
 // sends and one that receives, for any number of waiters.
 //
-// A watch begins when the server receives the request for it. If something was written between
-// that and the read by which its waiter was refused, the waiter asks once more, so that no change
-// is missed. (A watch can begin at an earlier revision, but then the server takes up to a tenth of
-// a second to catch up.) If a watch cannot continue, its waiters are woken and ask again: when the
-// stream ended, when the server has lost its leader, and when the server cancelled the watch.
+// A watch begins when the server receives the request for it. If the server tells of a revision after
+// the read by which a waiter was refused, the waiter asks once more, so that no change is missed: when
+// a watch begins and when it reports a change. (A watch can begin at an earlier revision, but then the
+// server takes up to a tenth of a second to catch up.) If a watch cannot continue, its waiters are woken
+// and ask again: when the stream ended, when the server has lost its leader, and when the server
+// cancelled the watch.
 type waits struct {
 	store  *Store
 	client pb.WatchClient
@@ -49,10 +50,9 @@ type waitState struct {
 	watches []watch
 	ids     []int64 // of the watches
 	refused int64   // the revision of the last read
-	begun   int64   // the revision at which the last of the watches began
+	news    int64   // the last revision that the server told of
+	gone    bool    // a watch has reported a change since the last read
 	signal  wake.Signal
-	nudged  bool // woken only to ask once more, so the watches continue
-	gone    bool // the watched key is gone
 	left    map[int64]remaining
 }
 
@@ -92,19 +92,16 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 		state = new(waitState)
 		w.all[key] = state
 	}
-	if (!state.signal.Sent() || state.nudged) && len(state.ids) > 0 && slices.Equal(state.watches, watches) {
-		state.refused = revision
-		if state.nudged = state.begun > revision; state.nudged {
-			state.signal.Send()
-		} else {
-			state.signal.Reset()
-		}
+	state.refused = revision
+	if state.news <= revision {
+		state.gone = false
+		state.signal.Reset()
+	}
+	if len(state.ids) > 0 && slices.Equal(state.watches, watches) {
 		return // the watches continue
 	}
 	w.cancel(state)
-	state.signal.Reset()
-	state.nudged, state.gone = false, false
-	state.watches, state.refused, state.begun = watches, revision, 0
+	state.watches = watches
 	if w.stream == nil {
 		st := &watchStream{more: make(chan struct{}, 1)}
 		w.stream = st
@@ -126,8 +123,8 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	}
 }
 
-// gone reports whether a watch of an identity has reported that its key is gone. It returns true
-// only once. If the identity is not granted then, it has to read the name.
+// gone reports whether a watch of an identity has reported a change, which is usually that its key is
+// gone. It returns true only once. If the identity is not granted then, it has to read the name.
 func (w *waits) gone(key claimKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +164,7 @@ func (w *waits) forget(key claimKey) {
 		return
 	}
 	w.cancel(state)
-	state.wake()
+	state.signal.Send()
 	delete(w.all, key)
 }
 
@@ -200,7 +197,7 @@ func (w *waits) run(st *watchStream) {
 	clear(w.byID)
 	for _, state := range w.all {
 		state.ids = nil
-		state.wake()
+		state.signal.Send()
 	}
 }
 
@@ -236,22 +233,16 @@ func (w *waits) received(st *watchStream, resp *pb.WatchResponse) error {
 	state := w.byID[resp.WatchId]
 	switch {
 	case state == nil:
-	case len(resp.Events) > 0 || resp.Canceled:
-		state.gone = !resp.Canceled
-		state.wake()
-	case resp.Created:
-		state.begun = max(state.begun, resp.Header.Revision)
-		if state.begun > state.refused && !state.signal.Sent() {
-			state.wake()
-			state.nudged = true
+	case resp.Canceled:
+		w.cancel(state)
+		state.signal.Send()
+	default: // the watch has begun, or reports a change
+		if state.news = resp.Header.Revision; state.news > state.refused {
+			state.gone = state.gone || len(resp.Events) > 0
+			state.signal.Send()
 		}
 	}
 	return nil
-}
-
-func (s *waitState) wake() {
-	s.nudged = false
-	s.signal.Send()
 }
 
 func (w *waits) close() {

@@ -44,8 +44,7 @@ func queued(t *testing.T, s *Store, name string, n int) []store.Request {
 func woken(s *Store, req store.Request) bool {
 	s.waits.mu.Lock()
 	defer s.waits.mu.Unlock()
-	state := s.waits.all[claimKey{req.Name, req.ID}]
-	return state.signal.Sent() && !state.nudged
+	return s.waits.all[claimKey{req.Name, req.ID}].gone
 }
 
 // A write between the read and the watch makes the waiter ask again, but only once: its watches
