@@ -18,14 +18,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 var _ store.Diagnoser = (*Store)(nil)
-
-// lookTimeout bounds each request of a check to a server.
-const lookTimeout = 4 * time.Second
 
 // Diagnose checks whether the servers are set up safely for locks with that TTL: see
 // [store.Diagnoser]. It asks every endpoint for its status and its metrics. The user needs only
@@ -43,7 +41,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 		e := &endpointStatus{cluster: c, addr: strings.TrimPrefix(strings.TrimPrefix(endpoint, "https://"), "http://"), secure: strings.HasPrefix(endpoint, "https://")}
 		endpoints = append(endpoints, e)
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+			ctx, cancel := context.WithTimeout(ctx, bounded.CallTimeout)
 			defer cancel()
 			e.StatusResponse, e.err = s.client.Status(ctx, endpoint)
 		})
@@ -83,7 +81,7 @@ func ask[Q, R any](c *cluster, f func(context.Context, Q, ...grpc.CallOption) (R
 	if c.failure != nil {
 		return reply, c.failure
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, bounded.CallTimeout)
 	defer cancel()
 	return f(ctx, req)
 }
@@ -109,7 +107,7 @@ func (e *endpointStatus) readMetrics() (map[string]float64, error) {
 	if conns := e.store.config.conns; conns != nil && conns.files != nil {
 		scheme, transport.TLSClientConfig = "https://", conns.files.Config()
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(e.ctx, bounded.CallTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+e.addr+"/metrics", nil)
 	if err != nil {

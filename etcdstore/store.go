@@ -56,8 +56,7 @@ type config struct {
 	prefix    string
 	heartbeat time.Duration
 	minTTL    time.Duration
-	owned     bool   // Close closes the client
-	conns     *conns // connections of an owned client
+	conns     *conns // of a client that was opened by URL, which Close closes; otherwise nil
 }
 
 // A Store keeps locks on etcd servers. It implements [store.Store]. Programs make one with [New]
@@ -182,7 +181,7 @@ func (s *Store) Close() error {
 	s.batch.Close()
 	s.closeLeases(ctx)
 	_, _ = s.settleAll(ctx, claimKey{})
-	if s.config.owned {
+	if s.config.conns != nil {
 		_ = s.client.Close() // its error only says that the client was closed
 	}
 	return nil

@@ -11,15 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 var _ store.Diagnoser = (*Store)(nil)
-
-// lookTimeout bounds each request of a check to a server.
-const lookTimeout = 4 * time.Second
 
 // Diagnose checks whether the servers are set up safely for locks with that TTL: see
 // [store.Diagnoser]. It sends the four-letter commands srvr, mntr and conf to every server of the
@@ -30,12 +28,12 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	}
 	e := &ensemble{store: s, ctx: ctx}
 	e.servers, e.asked = s.wire.Servers()
-	e.root, e.rootErr = e.get(s.wire, wire.Exists(s.root, false))
+	e.root, e.rootErr = e.get(wire.Exists(s.root, false))
 	if e.rootErr != nil {
 		e.failure = s.explain(e.rootErr) // all requests that need a session would time out
 	}
 	e.ephemeralErr = e.tryEphemeral()
-	config, err := e.get(s.wire, wire.Get("/zookeeper/config", false))
+	config, err := e.get(wire.Get("/zookeeper/config", false))
 	e.members, e.membersErr = voters(string(config.Data)), err
 	findings := diagnosis.Run("", e, ensembleProbes)
 	members := make([][]store.Finding, len(e.servers))
@@ -93,14 +91,14 @@ type ensemble struct {
 }
 
 // get makes one request.
-func (e *ensemble) get(c *wire.Conn, op wire.Op) (wire.Result, error) {
+func (e *ensemble) get(op wire.Op) (wire.Result, error) {
 	if e.failure != nil {
 		return wire.Result{}, e.failure
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(e.ctx, bounded.CallTimeout)
 	defer cancel()
 	call := &wire.Call{Op: op}
-	if err := c.Do(ctx, call); err != nil {
+	if err := e.store.wire.Do(ctx, call); err != nil {
 		return wire.Result{}, err
 	}
 	return call.Result, nil
@@ -126,7 +124,7 @@ type member struct {
 
 // ask sends a four-letter command.
 func (m *member) ask(word string) (string, error) {
-	ctx, cancel := context.WithTimeout(m.ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(m.ctx, bounded.CallTimeout)
 	defer cancel()
 	reply, err := m.store.wire.Word(ctx, m.addr, word)
 	if err == nil && (reply == "" || strings.Contains(reply, "is not in the whitelist")) {
@@ -226,7 +224,7 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 			"anyone who can reach the servers can read, forge and remove locks",
 			"give user and password in the URL before the first use, so that the nodes belong to that user"),
 		Look: func(e *ensemble) (bool, string, error) {
-			result, err := e.get(e.store.wire, wire.GetACL(e.store.root))
+			result, err := e.get(wire.GetACL(e.store.root))
 			for _, acl := range result.ACL {
 				if acl.Scheme == "world" {
 					return true, fmt.Sprintf("%s is open to %s:%s", e.store.root, acl.Scheme, acl.ID), err
@@ -246,16 +244,25 @@ func (e *ensemble) tryEphemeral() error {
 		return e.failure
 	}
 	path := e.store.root + "/doctor"
-	own := e.store.wire.Alone(e.servers...)
-	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
-	defer cancel()
-	defer own.Close(ctx, true)
 	const noVersion = 1 << 30
-	_, err := e.get(own, wire.Multi(
+	err := e.alone(e.servers, &wire.Call{Op: wire.Multi(
 		wire.Create(path, nil, e.store.acl, wire.Ephemeral),
-		wire.Delete(path, noVersion)))
+		wire.Delete(path, noVersion))})
 	if err == wire.ErrBadVersion { // error of the second part, so the first one was allowed
 		return nil
+	}
+	return err
+}
+
+// alone makes calls in a session of its own.
+func (e *ensemble) alone(servers []string, calls ...*wire.Call) error {
+	own := e.store.wire.Alone(servers...)
+	ctx, cancel := context.WithTimeout(e.ctx, bounded.CallTimeout)
+	defer cancel()
+	defer own.Close(ctx, true)
+	err := own.Do(ctx, calls...)
+	if ctx.Err() != nil {
+		return cmp.Or(own.Failure(), err)
 	}
 	return err
 }
@@ -269,22 +276,15 @@ var memberProbes = []diagnosis.Probe[*member]{
 			if m.rootErr != nil {
 				return false, "", m.rootErr
 			}
-			own := m.store.wire.Alone(m.addr)
-			ctx, cancel := context.WithTimeout(m.ctx, lookTimeout)
-			defer cancel()
-			defer own.Close(ctx, true)
 			call := &wire.Call{Op: wire.Exists(m.store.root, false)}
-			err := own.Do(ctx, &wire.Call{Op: wire.Sync(m.store.root)}, call)
-			if err == wire.ErrNoNode {
+			err := m.alone([]string{m.addr}, &wire.Call{Op: wire.Sync(m.store.root)}, call)
+			switch {
+			case err == wire.ErrNoNode:
 				return true, fmt.Sprintf("this server has no %s", m.store.root), nil
-			}
-			if err != nil {
-				return false, "", cmp.Or(own.Failure(), err)
-			}
-			if call.Stat.Czxid != m.root.Stat.Czxid {
+			case err == nil && call.Stat.Czxid != m.root.Stat.Czxid:
 				return true, fmt.Sprintf("%s of this server is another node", m.store.root), nil
 			}
-			return false, "this server has the same nodes", nil
+			return false, "this server has the same nodes", err
 		},
 	},
 	{

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/ports"
@@ -151,7 +152,7 @@ func TestDiagnoseLooksAtAServerThoughTheOneBeforeItHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*lookTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*bounded.CallTimeout)
 	defer cancel()
 	versions := make(map[string]store.Level)
 	for _, f := range s.(store.Diagnoser).Diagnose(ctx, 10*time.Second) {

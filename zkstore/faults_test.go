@@ -24,7 +24,7 @@ var names = flag.Int("names", 5_000, "how many names to lock and release")
 const limit = time.Minute
 
 // bounded returns a context for a whole test.
-func bounded(t *testing.T) context.Context {
+func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
@@ -101,7 +101,7 @@ func listedWhenDead(t *testing.T, server *servers.ZooKeeper, root string) {
 		if !listed {
 			t.Fatalf("refused, and no holder is listed")
 		}
-		page, err := s.List(bounded(t), store.Query{Name: "a"})
+		page, err := s.List(within(t), store.Query{Name: "a"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func listedAfterSegments(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	other := openQuick(t, "zk://"+server.Addr()+root)
 	defer other.Close()
-	page, err := other.List(bounded(t), store.Query{Name: "a"})
+	page, err := other.List(within(t), store.Query{Name: "a"})
 	if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Holders) != 1 || page.Locks[0].Holders[0].Token != token {
 		t.Errorf("listed %+v, %v, want the token %d", page.Locks, err, token)
 	}
@@ -190,7 +190,7 @@ func openedThroughACut(t *testing.T, server *servers.ZooKeeper, root string) {
 		<-cut
 		proxy.Heal()
 	}()
-	s, err := store.Open(bounded(t), "zk://"+proxy.Addr()+root)
+	s, err := store.Open(within(t), "zk://"+proxy.Addr()+root)
 	if err != nil {
 		t.Fatal(err)
 	}

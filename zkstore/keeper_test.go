@@ -22,7 +22,7 @@ func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 	s, other := openQuick(t, "zk://"+server.Addr()+root), openQuick(t, "zk://"+server.Addr()+root)
 	defer s.Close()
 	defer other.Close()
-	ctx := bounded(t)
+	ctx := within(t)
 	const workers, rounds = 16, 12
 	var extended, gone int
 	var mu sync.Mutex
@@ -84,7 +84,7 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
 	defer s.Close()
-	ctx := bounded(t)
+	ctx := within(t)
 	sent := false
 	for !sent { // on a busy machine a call may begin too late
 		try(t, s, request("old"))
@@ -111,7 +111,7 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 // A kept record and its name are removed after their time, by their client or by a client that
 // uses or lists the name.
 func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
-	ctx := bounded(t)
+	ctx := within(t)
 	admin := connect(t, server.Addr())
 	url := "zk://" + server.Addr() + root
 	keep := func(s *Store, name string, state store.State, d time.Duration) {
@@ -180,7 +180,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 // The request that removes a kept record arrives late. By then the name has a newer record of
 // another identity.
 func removedLate(t *testing.T, server *servers.ZooKeeper, root string) {
-	ctx := bounded(t)
+	ctx := within(t)
 	url := "zk://" + server.Addr() + root
 	s := openQuick(t, url)
 	defer s.Close()
@@ -243,7 +243,7 @@ func removedLate(t *testing.T, server *servers.ZooKeeper, root string) {
 // Clients that keep records also remove the records of processes that have ended, on names that are
 // no longer in use.
 func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
-	ctx := bounded(t)
+	ctx := within(t)
 	admin := connect(t, server.Addr())
 	url := "zk://" + server.Addr() + root
 	keep := func(s *Store, name string) {

@@ -24,7 +24,7 @@ func TestManyWaitersDoNotListTheQueueAgainAndAgain(t *testing.T) {
 	try(t, s, holder)
 	var queued []store.Request
 	ask := func(req store.Request) store.Answer {
-		answer, err := s.Acquire(bounded(t), req)
+		answer, err := s.Acquire(within(t), req)
 		if err != nil || answer.Granted() {
 			t.Fatalf("granted %v, error %v", answer.Granted(), err)
 		}
@@ -52,7 +52,7 @@ func TestManyWaitersDoNotListTheQueueAgainAndAgain(t *testing.T) {
 	var all sync.WaitGroup
 	for _, req := range append(queued[:waiters-1:waiters-1], holder) {
 		all.Go(func() {
-			if err := s.Leave(bounded(t), req.Name, req.ID); err != nil {
+			if err := s.Leave(within(t), req.Name, req.ID); err != nil {
 				t.Error(err)
 			}
 		})

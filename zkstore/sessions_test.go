@@ -34,7 +34,7 @@ func TestASessionAndTheServersThatResumeIt(t *testing.T) {
 			t.Errorf("token %d, then %d; TTL %v, then %v, want 4s", first.Token, again.Token, first.TTL, again.TTL)
 		}
 		renewals := []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
-		if out, err := s.Renew(bounded(t), renewals); err != nil || out[0].TTL != 4*time.Second {
+		if out, err := s.Renew(within(t), renewals); err != nil || out[0].TTL != 4*time.Second {
 			t.Errorf("renewed: %+v, %v, want 4s", out, err)
 		}
 	})
@@ -49,7 +49,7 @@ func TestASessionAndTheServersThatResumeIt(t *testing.T) {
 			t.Errorf("%+v: want a grant", answer.Refusal)
 		}
 		renewals := []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
-		if out, err := s.Renew(bounded(t), renewals); err != nil || out[0].Status != store.Gone {
+		if out, err := s.Renew(within(t), renewals); err != nil || out[0].Status != store.Gone {
 			t.Errorf("the grant of the old session: %+v, %v, want gone", out, err)
 		}
 	})
@@ -57,7 +57,7 @@ func TestASessionAndTheServersThatResumeIt(t *testing.T) {
 
 func TestAUserThatTheServersRefuse(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Java: []string{"-Dzookeeper.DigestAuthenticationProvider.enabled=false"}})
-	_, err := store.Open(bounded(t), "zk://user:secret@"+server.Addr())
+	_, err := store.Open(within(t), "zk://user:secret@"+server.Addr())
 	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "user and the password") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("Open: %v", err)
 	}

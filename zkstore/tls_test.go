@@ -47,7 +47,7 @@ func TestAStoreSpeaksTLSAndChecksTheServer(t *testing.T) {
 	t.Parallel()
 	certs := servers.NewCertificates(t)
 	url := "zks://" + serveTLS(t, server.Addr(), certs) + "/tls?cert=" + certs.CertFile + "&key=" + certs.KeyFile
-	ctx := bounded(t)
+	ctx := within(t)
 	c, err := holdfast.Open(ctx, url+"&ca="+certs.CAFile)
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	lost := proxy.DropRepliesAfter(numbered("\x00\x00")) // the server adds the number
 	joined := make(chan error, 1)
 	go func() {
-		_, err := s.Acquire(bounded(t), req)
+		_, err := s.Acquire(within(t), req)
 		joined <- err
 	}()
 	<-lost
@@ -44,7 +44,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	cut := proxy.CutOn(numbered("0000000002")) // the removal of the second node
 	proxy.Heal()
-	if _, err := s.Acquire(bounded(t), req); err == nil {
+	if _, err := s.Acquire(within(t), req); err == nil {
 		t.Fatal("an answer though the connection was cut")
 	}
 	<-cut
@@ -52,7 +52,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	if list := mentioning(nodes(t, admin, root), req.ID); len(list) != 2 {
 		t.Fatalf("nodes %v, want two of one request", list)
 	}
-	if err := s.Leave(bounded(t), req.Name, req.ID); err != nil {
+	if err := s.Leave(within(t), req.Name, req.ID); err != nil {
 		t.Fatal(err)
 	}
 	if left := mentioning(nodes(t, admin, root), req.ID); len(left) > 0 {
@@ -112,14 +112,14 @@ func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	lost := proxy.DropRepliesAfter(func(b []byte) bool { return bytes.Count(b, id) > 3 }) // a take and a read contain it three times
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Acquire(bounded(t), req)
+		_, err := s.Acquire(within(t), req)
 		done <- err
 	}()
 	<-lost
 	poll(t, func() bool {
 		list := mentioning(nodes(t, admin, root), req.ID)
 		call := &wire.Call{Op: wire.Exists(list[0], false)}
-		return admin.Do(bounded(t), call) == nil && call.Stat.EphemeralOwner == s.currentSession()
+		return admin.Do(within(t), call) == nil && call.Stat.EphemeralOwner == s.currentSession()
 	})
 	proxy.Cut()
 	proxy.Heal()

@@ -40,13 +40,13 @@ func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	for i := range crowdSize { // creates the buckets
 		req := request(crowdName(i))
 		try(t, c.s, req)
-		if err := c.s.Release(bounded(t), req.Name, req.ID, store.Keep{}); err != nil {
+		if err := c.s.Release(within(t), req.Name, req.ID, store.Keep{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.proxy.ToServer.Hold()
 	for i := range maxInFlight {
-		c.firstTokens = append(c.firstTokens, c.later(bounded(t), request(crowdName(i))))
+		c.firstTokens = append(c.firstTokens, c.later(within(t), request(crowdName(i))))
 	}
 	return c
 }
@@ -63,7 +63,7 @@ func (c *crowd) rest() (reqs []store.Request, all []<-chan result) {
 	reqs = make([]store.Request, crowdSize)
 	for i := maxInFlight; i < crowdSize; i++ {
 		reqs[i] = request(crowdName(i))
-		all = append(all, c.later(bounded(c.t), reqs[i]))
+		all = append(all, c.later(within(c.t), reqs[i]))
 	}
 	return reqs, all
 }
@@ -151,7 +151,7 @@ func repliesLost(t *testing.T, c *crowd) {
 		if !r.Value.Granted() {
 			t.Errorf("%d: %+v, %v", i, r.Value.Refusal, r.Err)
 		}
-		if err := c.s.Release(bounded(t), crowdName(i+maxInFlight), reqs[i+maxInFlight].ID, store.Keep{}); err != nil {
+		if err := c.s.Release(within(t), crowdName(i+maxInFlight), reqs[i+maxInFlight].ID, store.Keep{}); err != nil {
 			t.Errorf("%d: release: %v", i, err)
 		}
 	}
@@ -211,7 +211,7 @@ func neverSent(t *testing.T, c *crowd) {
 	c.disconnect()
 	alone := c.impatient(1, 1+maxInFlight)
 	queued := c.impatient(1+maxInFlight, crowdSize)
-	first := c.later(bounded(t), request(crowdName(0)))
+	first := c.later(within(t), request(crowdName(0)))
 	alone() // so that the others are in one batch
 	queued()
 	c.proxy.Heal()
@@ -237,7 +237,7 @@ func abandoned(t *testing.T, c *crowd) {
 	req := request("abandoned")
 	req.TTL = time.Second
 	try(t, c.s, req) // creates the bucket
-	if err := c.s.Release(bounded(t), req.Name, req.ID, store.Keep{}); err != nil {
+	if err := c.s.Release(within(t), req.Name, req.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 	req.ID = store.NewID()
@@ -271,7 +271,7 @@ func heldLong(t *testing.T, c *crowd) {
 	c.proxy.ToServer.Hold()
 	released := make(chan error, crowdSize)
 	for i := maxInFlight; i < crowdSize; i++ {
-		go func() { released <- c.s.Release(bounded(t), reqs[i].Name, reqs[i].ID, store.Keep{}) }()
+		go func() { released <- c.s.Release(within(t), reqs[i].Name, reqs[i].ID, store.Keep{}) }()
 	}
 	poll(t, func() bool { return c.s.writes.Len() >= crowdSize-maxInFlight })
 	c.proxy.Heal()
@@ -284,7 +284,7 @@ func heldLong(t *testing.T, c *crowd) {
 	try(t, c.s, request("mark"))
 	for i := maxInFlight; i < crowdSize; i++ {
 		parent, _ := c.s.place(crowdName(i))
-		if err := c.admin.Do(bounded(t), &wire.Call{Op: wire.Exists(parent, false)}); err != wire.ErrNoNode {
+		if err := c.admin.Do(within(t), &wire.Call{Op: wire.Exists(parent, false)}); err != wire.ErrNoNode {
 			t.Errorf("%s is left: %v", parent, err)
 		}
 	}
