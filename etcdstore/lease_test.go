@@ -154,3 +154,21 @@ func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 		t.Errorf("the lease after Leave: %+v, %v", resp, err)
 	}
 }
+
+// The stream of the keep-alives is open for long, so it may have ended before its next use.
+func TestAKeepAliveDoesNotFailBecauseItsStreamHasEnded(t *testing.T) {
+	t.Parallel()
+	proxy, far, _, _ := behind(t)
+	l, err := far.lease(within(t, patience), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		if alive, err := far.keepAlive(within(t, patience), l); !alive || err != nil {
+			t.Fatalf("keep-alive %d: alive %v, error %v", i, alive, err)
+		}
+		proxy.Cut()
+		proxy.Heal()
+		eventually(t, func(ctx context.Context) (*snapshot, error) { return far.look(ctx, claimKey{"a", store.NewID()}) }) // to be connected
+	}
+}
