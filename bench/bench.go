@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"testing"
 	"time"
 
@@ -44,9 +43,11 @@ type bench struct {
 	config
 	t      testing.TB
 	redis  *servers.Redis
+	nodes  []*servers.Redis // of the quorum
 	report Report
 	log    func(format string, args ...any)
 	id     string // of the target that is measured now
+	addrs  map[*system]string
 }
 
 // workloads maps the ID of each target to its workload.
@@ -54,30 +55,53 @@ var workloads = []struct {
 	id, what string
 	run      func(*bench, context.Context) error
 }{
-	{"P1", "many goroutines, own names", (*bench).ownNames},
-	{"P2", "one goroutine", (*bench).oneGoroutine},
-	{"P3", "many goroutines, one name, one client", (*bench).hotName},
-	{"P4", "many clients, one name", (*bench).hotClients},
-	{"P4shapes", "clients × goroutines, one name", (*bench).clientsByGoroutines},
-	{"P5", "hand-off between processes", (*bench).handOff},
+	{"P1", "many goroutines, own names", func(b *bench, ctx context.Context) error {
+		return b.ownNames(ctx, redisServer, b.goroutines, atLeast(0.75), atLeast(1.8))
+	}},
+	{"P2", "one goroutine", func(b *bench, ctx context.Context) error {
+		return b.ownNames(ctx, redisServer, 1, atLeast(0.85), atLeast(1))
+	}},
+	{"P3", "many goroutines, one name, one client", func(b *bench, ctx context.Context) error {
+		return b.oneName(ctx, redisServer, shape{1, b.goroutines}, rushTargets{best: atLeast(50), unfair: atMost(1.5)})
+	}},
+	{"P4", "many clients, one name", func(b *bench, ctx context.Context) error {
+		for _, n := range b.clients {
+			if err := b.oneName(ctx, redisServer, shape{n, 1}, rushTargets{best: atLeast(3), wait: atMost(3), idlest: atLeast(1)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"P4shapes", "clients × goroutines, one name", shapesOf(redisServer, atLeast(0.7))},
+	{"P5", "hand-off between processes", func(b *bench, ctx context.Context) error { return b.handOff(ctx, redisServer) }},
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
 	{"P8", "quorum of five servers", (*bench).quorum},
 	{"P8minute", "quorum of five servers, 50 clients on one name for a minute", (*bench).quorumMinute},
-	{"P9etcd", "etcd: own names, a hot name, hand-off", (*bench).etcd},
-	{"P9etcdshapes", "etcd: clients × goroutines, one name", (*bench).etcdShapes},
-	{"P9zk", "ZooKeeper", (*bench).zookeeper},
-	{"P10", "SQLite, own names", (*bench).sqlite},
-	{"P10mysql", "MariaDB, own names, hand-off", (*bench).mysql},
-	{"P10mysqlshapes", "MariaDB: clients × goroutines, one name", (*bench).mysqlShapes},
-	{"P10pg", "PostgreSQL, own names, hand-off", (*bench).postgres},
-	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", (*bench).postgresShapes},
+	{"P9etcd", "etcd: own names, a hot name, hand-off", func(b *bench, ctx context.Context) error { return b.sharedStore(ctx, etcdServer) }},
+	{"P9etcdshapes", "etcd: clients × goroutines, one name", shapesOf(etcdServer, atLeast(0.7))},
+	{"P9zk", "ZooKeeper: own names, a hot name, hand-off", func(b *bench, ctx context.Context) error { return b.sharedStore(ctx, zooKeeper) }},
+	{"P9zkshapes", "ZooKeeper: clients × goroutines, one name", shapesOf(zooKeeper, nil)},
+	{"P10", "SQLite, own names", func(b *bench, ctx context.Context) error { return b.database(ctx, sqliteFile) }},
+	{"P10mysql", "MariaDB, own names, hand-off", func(b *bench, ctx context.Context) error {
+		if err := b.database(ctx, mariaDB); err != nil {
+			return err
+		}
+		return b.database(ctx, mariaDBWithoutFlushes)
+	}},
+	{"P10mysqlshapes", "MariaDB: clients × goroutines, one name", shapesOf(mariaDB, nil)},
+	{"P10pg", "PostgreSQL, own names, hand-off", func(b *bench, ctx context.Context) error { return b.database(ctx, postgres) }},
+	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", shapesOf(postgres, atLeast(0.7))},
 	{"P11", "memory: what the core costs", (*bench).memory},
 	{"P12", "many names, many waiters", (*bench).growth},
 }
 
+func shapesOf(s *system, part *target) func(*bench, context.Context) error {
+	return func(b *bench, ctx context.Context) error { return b.shapes(ctx, s, part) }
+}
+
 func newBench(t testing.TB, c config) (*bench, error) {
-	b := &bench{config: c, t: t, redis: startRedis(t), log: t.Logf, report: newReport(c)}
+	b := &bench{config: c, t: t, redis: servers.StartRedis(t, redisOptions), log: t.Logf, report: newReport(c), addrs: make(map[*system]string)}
 	info, err := b.redis.Info("server")
 	if err != nil {
 		return nil, err
@@ -98,13 +122,6 @@ func (b *bench) run(ctx context.Context, pattern *regexp.Regexp) error {
 		}
 	}
 	return nil
-}
-
-// wanted returns the peers that the user selected.
-func (b *bench) wanted(peers []peer) []peer {
-	return slices.DeleteFunc(slices.Clone(peers), func(p peer) bool {
-		return b.who != nil && !slices.Contains(b.who, p.name)
-	})
 }
 
 // A turn is the part of a round that measures one candidate.
@@ -165,18 +182,23 @@ func ratios(a, b []float64) []float64 {
 	return values
 }
 
-// compare adds a row for each candidate, and the ratios of Holdfast to the best peer and to the
-// raw limit. With a nil target only the ratio is reported.
-func (b *bench) compare(work string, peers []peer, rates map[string][]float64, againstRaw, againstBest *target) {
-	best := ""
+// compare adds a row for each peer, and the ratios of Holdfast to the plain commands and to the best
+// of its rivals. With a nil target only the ratio is reported.
+func (b *bench) compare(work string, peers, rivals []peer, rates map[string][]float64, againstRaw, againstBest *target) {
 	for _, p := range peers {
 		b.add(work, p.name, pairs, rates[p.name], nil)
-		if p.name != us && p.name != raw && (best == "" || median(rates[p.name]) > median(rates[best])) {
-			best = p.name
+	}
+	for _, p := range peers {
+		if p.limit {
+			b.add(work, us+" / "+p.name, "×", ratios(rates[us], rates[p.name]), againstRaw)
+			againstRaw = nil // it is for the first of them
 		}
 	}
-	if rates[raw] != nil {
-		b.add(work, us+" / "+raw, "×", ratios(rates[us], rates[raw]), againstRaw)
+	best := ""
+	for _, p := range rivals {
+		if p.foreign() && (best == "" || median(rates[p.name]) > median(rates[best])) {
+			best = p.name
+		}
 	}
 	if best != "" {
 		b.add(work, us+" / "+best+" (best peer)", "×", ratios(rates[us], rates[best]), againstBest)

@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 // tiny is a configuration that only shows that every workload works. The figures are not
 // checked: no test depends on the speed of the machine, or on peers, some of which hang at times.
 var tiny = config{
-	who: []string{us, raw}, rounds: 1, time: 20 * time.Millisecond,
+	who:    []string{us, raw, bareQueue, bareStatements, "concurrency", "pg_advisory_lock", "GET_LOCK"},
+	rounds: 1, time: 20 * time.Millisecond,
 	goroutines: 4, clients: []int{2, 4}, handoffs: 2,
 	processes: 2, waiters: 3, window: 200 * time.Millisecond,
 	leases: 100, hold: 200 * time.Millisecond,

@@ -12,6 +12,8 @@ const (
 	workHot      = "64 goroutines, one name, one client"
 	work16       = "16 clients, one name"
 	work64       = "64 clients, one name"
+	workShapes   = us + ", one name, clients × goroutines"
+	workWait     = "10 × 100 goroutines wait"
 	workHandOff  = "hand-off between processes"
 	workTurn     = "one client's turn: release, wake-up, next, queue again"
 	suffixWait   = ": p99 wait"
@@ -73,7 +75,6 @@ func (r *Report) charts() map[string]string {
 	hot := group("64 goroutines of one process, one name: pairs per second", "P3", workHot, "", redisPeers, plain)
 	wait64 := group("64 clients, one name: p99 of the wait (shorter is better)", "P4", work64, suffixWait, redisPeers, milliseconds)
 	handOff := group("hand-off between processes: p50 (shorter is better)", "P5", workHandOff, suffixP50, redisPeers, milliseconds)
-	waiting := r.workOf("P6", "goroutines wait")
 
 	charts := map[string]chart{
 		"overview": {title: "Holdfast and other lock libraries on one Redis server", groups: []barGroup{own, hot, wait64, handOff}},
@@ -92,13 +93,13 @@ func (r *Report) charts() map[string]string {
 		"handoff": {title: "From the unlock in one process to the grant in another, p50 (shorter is better)", groups: []barGroup{
 			group("Redis", "P5", workHandOff, suffixP50, redisPeers, milliseconds),
 			group("etcd", "P9etcd", "etcd, "+workHandOff, suffixP50, []string{us, "concurrency"}, milliseconds),
-			relabel(group("ZooKeeper", "P9zk", "ZooKeeper, "+workHandOff, suffixP50, []string{us + " on ZooKeeper", "zk.Lock"}, milliseconds)),
+			group("ZooKeeper", "P9zk", "ZooKeeper, "+workHandOff, suffixP50, []string{us, "zk.Lock"}, milliseconds),
 			group("PostgreSQL", "P10pg", "PostgreSQL, "+workHandOff, suffixP50, []string{us, "pg_advisory_lock"}, milliseconds),
-			relabel(group("MariaDB", "P10mysql", "MariaDB, "+workHandOff, suffixP50, []string{us + " on MariaDB", "GET_LOCK"}, milliseconds)),
+			group("MariaDB", "P10mysql", "MariaDB, "+workHandOff, suffixP50, []string{us, "GET_LOCK"}, milliseconds),
 			group("SQLite", "P10", "SQLite, "+workHandOff, suffixP50, []string{us}, milliseconds),
 		}},
 		"waiting": {title: "What waiting costs a Redis server (shorter is better)", groups: []barGroup{
-			group("commands per second for each process, in which 100 goroutines wait", "P6", waiting, suffixCost, redisPeers, plain),
+			group("commands per second for each process, in which 100 goroutines wait", "P6", workWait, suffixCost, redisPeers, plain),
 		}},
 		"growth": {title: "Growth on Redis", groups: []barGroup{
 			r.series("64 goroutines, a name each: pairs per second, while so many names are held", "P12", workOwn, " names held", plain),
@@ -117,16 +118,6 @@ func (r *Report) charts() map[string]string {
 		files[name+".svg"] = c.svg()
 	}
 	return files
-}
-
-// relabel shortens labels such as "holdfast on etcd" to "holdfast".
-func relabel(g barGroup) barGroup {
-	for i, b := range g.bars {
-		if strings.HasPrefix(b.label, us) {
-			g.bars[i].label, g.bars[i].kind = us, "us"
-		}
-	}
-	return g
 }
 
 // series returns the rows of a workload that differ only in a number, such as "holdfast, 10

@@ -3,12 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 )
@@ -105,23 +103,4 @@ func (r errReader) Read([]byte) (int, error) {
 		return 0, nil
 	}
 	return 0, io.EOF
-}
-
-// openPeer opens a client of a peer, for a child.
-func openPeer(name, addr string) (locker, error) {
-	p, err := peerByName(name)
-	if err != nil {
-		return nil, err
-	}
-	return p.open(addr)
-}
-
-// peerByName returns the peer with that name, for a child.
-func peerByName(name string) (peer, error) {
-	for _, p := range slices.Concat(all, zooTakers, []peer{sqlitePeer}, mysqlPeers, etcdPeers, postgresPeers) {
-		if p.name == name {
-			return p, nil
-		}
-	}
-	return peer{}, errors.New("no peer " + name)
 }

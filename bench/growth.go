@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
 
@@ -27,17 +28,20 @@ func (b *bench) manyNames(ctx context.Context) error {
 	var turns []turn[float64]
 	label := func(n int) string { return fmt.Sprintf("%s, %d names held", us, n) }
 	for _, n := range []int{b.few, b.names} {
-		server := startRedis(b.t)
+		server := servers.StartRedis(b.t, redisOptions)
 		defer server.Kill()
 		if err := fill(ctx, server.Addr(), n); err != nil {
 			return err
 		}
-		l, err := openHoldfast(server.Addr())
+		l, err := redisServer.us().open(server.Addr())
 		if err != nil {
 			return err
 		}
-		defer l.Close()
-		turns = append(turns, turn[float64]{label(n), func() (float64, error) { return pairRate(l, "own", b.goroutines, b.time) }, false})
+		defer l.close()
+		turns = append(turns, turn[float64]{label(n), func() (float64, error) {
+			t, err := countPairs(l, "own", b.goroutines, b.time)
+			return t.rate(), err
+		}, false})
 	}
 	rates, err := interleave(ctx, b, turns)
 	if err != nil {
@@ -136,7 +140,7 @@ func (b *bench) manyQueued(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const work = "one client's turn: release, wake-up, next, queue again"
+	const work = workTurn
 	for _, t := range turns {
 		b.add(work, t.name, "µs of the server", costs[t.name], nil)
 	}

@@ -7,26 +7,23 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
-
-	"github.com/redis/rueidis"
 )
 
-// handOff measures P5: the time from the release in one process to the grant in another, in round
-// trips that are measured at the same time.
-func (b *bench) handOff(ctx context.Context) error {
-	conn, err := dial(b.redis.Addr())
-	if err != nil {
-		return err
+// handOff measures the time from the release in one process to the grant in another, in round trips
+// that are measured at the same time.
+func (b *bench) handOff(ctx context.Context, s *system) error {
+	var turns []turn[[]float64]
+	const trip = "round trip"
+	if s.trip != nil {
+		call, end, err := s.trip(b.addr(s))
+		if err != nil {
+			return err
+		}
+		defer end()
+		turns = append(turns, turn[[]float64]{trip, func() ([]float64, error) { return timesOf(ctx, b.handoffs, call) }, false})
 	}
-	defer conn.Close()
-	const hot, rested = "round trip, back to back", "round trip, after a pause"
-	turns := []turn[[]float64]{
-		{hot, func() ([]float64, error) { return roundTrips(ctx, conn, 5*b.handoffs, false) }, false},
-		{rested, func() ([]float64, error) { return roundTrips(ctx, conn, b.handoffs, true) }, false},
-	}
-	peers := b.wanted(waiting)
-	for _, p := range peers {
-		pass, err := newPasser(ctx, p, b.redis.Addr())
+	for _, p := range b.waiting(s) {
+		pass, err := newPasser(ctx, s, p, b.addr(s))
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -41,38 +38,26 @@ func (b *bench) handOff(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const work = "hand-off between processes"
+	work := s.work(workHandOff)
 	p99 := func(times []float64) float64 { return quantile(times, 0.99) }
-	// The machine is idle before a hand-off, and needs time to wake up. The round trips for
-	// comparison are therefore measured on an idle machine too.
-	trips := column(found[rested], median)
-	b.add(work, hot+": p50", "µs", column(found[hot], median), nil)
-	b.add(work, rested+": p50", "µs", trips, nil)
-	b.add(work, rested+": p99", "µs", column(found[rested], p99), nil)
-	for _, p := range peers {
-		b.add(work, p.name+": p50", "µs", column(found[p.name], median), nil)
+	for _, t := range turns {
+		b.add(work, t.name+suffixP50, "µs", column(found[t.name], median), nil)
+		b.add(work, t.name+": p99", "µs", column(found[t.name], p99), nil)
 	}
-	b.add(work, us+": p99", "µs", column(found[us], p99), nil)
-	b.add(work, us+": p50 / round trip", "×", ratios(column(found[us], median), trips), atMost(3))
-	b.add(work, us+": p99 / round trip", "×", ratios(column(found[us], p99), trips), atMost(10))
+	trips := column(found[trip], median)
+	b.add(work, us+": p50 / "+trip, "×", ratios(column(found[us], median), trips), atMost(3))
+	b.add(work, us+": p99 / "+trip, "×", ratios(column(found[us], p99), trips), atMost(10))
 	return nil
 }
 
-// roundTrips returns the times of the shortest command, in µs, either without pauses or each
-// after a pause like the one before a hand-off.
-func roundTrips(ctx context.Context, conn rueidis.Client, n int, rest bool) ([]float64, error) {
-	return timesOf(n, rest, func() error { return conn.Do(ctx, conn.B().Ping().Build()).Error() })
-}
-
-// timesOf returns the times of n calls, in µs.
-func timesOf(n int, rest bool, call func() error) ([]float64, error) {
+// timesOf returns the times of n calls, in µs. The machine is idle before a hand-off, and needs time
+// to wake up, so there is a pause like the one before a hand-off.
+func timesOf(ctx context.Context, n int, call func(ctx context.Context) error) ([]float64, error) {
 	times := make([]float64, n)
 	for i := range times {
-		if rest {
-			time.Sleep(quiet + rand.N(quietMore))
-		}
+		time.Sleep(quiet + rand.N(quietMore))
 		begin := time.Now()
-		if err := call(); err != nil {
+		if err := call(ctx); err != nil {
 			return nil, err
 		}
 		times[i] = float64(time.Since(begin).Nanoseconds()) / 1000
@@ -90,20 +75,20 @@ const (
 // A passer passes a lock to a child repeatedly.
 type passer struct {
 	peer  peer
-	own   locker
+	own   *locker
 	taker *child
 }
 
 const passed = "passed"
 
-func newPasser(ctx context.Context, p peer, addr string) (*passer, error) {
+func newPasser(ctx context.Context, s *system, p peer, addr string) (*passer, error) {
 	own, err := p.open(addr)
 	if err != nil {
 		return nil, err
 	}
-	taker, err := startChild(ctx, "taker", p.name, addr)
+	taker, err := startChild(ctx, "taker", s.name, p.name, addr)
 	if err != nil {
-		own.Close()
+		own.close()
 		return nil, err
 	}
 	return &passer{p, own, taker}, nil
@@ -111,7 +96,7 @@ func newPasser(ctx context.Context, p peer, addr string) (*passer, error) {
 
 func (p *passer) close() {
 	p.taker.end()
-	p.own.Close()
+	p.own.close()
 }
 
 // times returns the times of n hand-offs, in µs.
@@ -130,7 +115,7 @@ func (p *passer) times(ctx context.Context, n int) ([]float64, error) {
 func (p *passer) pass(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, hangs)
 	defer cancel()
-	h, err := p.own.Lock(ctx, passed)
+	h, err := p.own.lock(ctx, passed)
 	if err != nil {
 		return 0, err
 	}
@@ -159,17 +144,17 @@ func (p *passer) pass(ctx context.Context) (time.Duration, error) {
 }
 
 // takerRole takes the lock of a peer on each line of its input, and prints the time at which it
-// got the lock. Args: peer, address.
+// got the lock. Args: system, peer, address.
 func takerRole(ctx context.Context, args []string, in *bufio.Scanner) error {
-	l, err := openPeer(args[0], args[1])
+	l, err := openPeer(args[0], args[1], args[2])
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.close()
 	for in.Scan() {
 		fmt.Println("asks")
 		limited, cancel := context.WithTimeout(ctx, hangs)
-		h, err := l.Lock(limited, passed)
+		h, err := l.lock(limited, passed)
 		now := time.Now()
 		if err != nil {
 			cancel()

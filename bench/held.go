@@ -61,18 +61,18 @@ func holderRole(ctx context.Context, args []string, _ *bufio.Scanner) error {
 	if err != nil {
 		return err
 	}
-	l, err := openHoldfast(args[0])
+	client, err := holdfast.Open(ctx, "redis://"+args[0])
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	client := l.(holdfastLocker)
+	defer client.Close()
 	leases := make([]*holdfast.Lease, n)
 	names := make([]string, n)
 	for i := range names {
 		names[i] = "held:" + strconv.Itoa(i)
 	}
-	if err := warmUp(ctx, client); err != nil {
+	// The client library allocates its pipelines and buffers first.
+	if _, err := countPairs(ourLocker(client), "warm", 64, 50*time.Millisecond); err != nil {
 		return err
 	}
 	heap, goroutines := heapInUse(), runtime.NumGoroutine()
@@ -83,7 +83,7 @@ func holderRole(ctx context.Context, args []string, _ *bufio.Scanner) error {
 	for g := range takers {
 		wg.Go(func() {
 			for i := g; i < n && errs[g] == nil; i += takers {
-				leases[i], errs[g] = client.Client.Lock(ctx, names[i])
+				leases[i], errs[g] = client.Lock(ctx, names[i])
 			}
 		})
 	}
@@ -103,12 +103,6 @@ func holderRole(ctx context.Context, args []string, _ *bufio.Scanner) error {
 	}
 	text, err := json.Marshal(h)
 	fmt.Println("held", string(text))
-	return err
-}
-
-// warmUp makes the client library allocate its pipelines and buffers.
-func warmUp(ctx context.Context, client holdfastLocker) error {
-	_, err := pairRate(client, "warm", 64, 50*time.Millisecond)
 	return err
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -20,98 +19,111 @@ type rush struct {
 // unfair returns the ratio of the busiest locker's pairs to those of the least busy one.
 func (r rush) unfair() float64 { return float64(r.most) / float64(max(1, r.least)) }
 
-// hotName measures P3: goroutines of one process share one client.
-func (b *bench) hotName(ctx context.Context) error {
-	peers := b.wanted(waiting)
+func (r rush) wait() float64 { return r.p99.Seconds() * 1000 }
+
+// rushTargets are the targets of a rush. All of them may be nil.
+type rushTargets struct{ best, unfair, wait, idlest *target }
+
+// oneName measures goroutines that contend for one name, distributed over clients.
+func (b *bench) oneName(ctx context.Context, s *system, of shape, targets rushTargets) error {
+	work := s.work("one name, %s clients × goroutines", of)
+	switch {
+	case of.clients == 1:
+		work = s.work("%d goroutines, one name, one client", of.goroutines)
+	case of.goroutines == 1:
+		work = s.work("%d clients, one name", of.clients)
+	}
+	peers := b.waiting(s)
 	var turns []turn[rush]
 	for _, p := range peers {
-		l, err := p.open(b.redis.Addr())
+		lockers, end, err := of.open(p, b.addr(s))
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		defer l.Close()
-		lockers := slices.Repeat([]locker{l}, b.goroutines)
-		turns = append(turns, turn[rush]{p.name, func() (rush, error) { return rushFor(lockers, p.name+":hot", b.time) }, p.foreign()})
-	}
-	found, err := interleave(ctx, b, turns)
-	if err != nil {
-		return err
-	}
-	work := fmt.Sprintf("%d goroutines, one name, one client", b.goroutines)
-	b.compare(work, peers, ratesOf(found), nil, atLeast(50))
-	b.waits(work, peers, found)
-	b.add(work, us+": busiest / idlest", "×", column(found[us], rush.unfair), atMost(1.5))
-	return nil
-}
-
-// hotClients measures P4: clients with a connection each, like separate processes.
-func (b *bench) hotClients(ctx context.Context) error {
-	for _, n := range b.clients {
-		if err := b.hotClientsOf(ctx, n); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (b *bench) hotClientsOf(ctx context.Context, n int) error {
-	peers := b.wanted(waiting)
-	var turns []turn[rush]
-	for _, p := range peers {
-		lockers := make([]locker, n)
-		for i := range lockers {
-			l, err := p.open(b.redis.Addr())
-			if err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
-			defer l.Close()
-			lockers[i] = l
-		}
-		// This turn is longer than the others: each client needs many pairs to show whether a
-		// client starves.
-		turns = append(turns, turn[rush]{p.name, func() (rush, error) { return rushFor(lockers, p.name+":hot", 2*b.time) }, p.foreign()})
+		defer end()
+		// This turn is longer than others: each client needs many pairs to show whether a client
+		// starves.
+		turns = append(turns, turn[rush]{p.name, func() (rush, error) {
+			return rushFor(lockers, p.name+":hot:"+of.String(), 2*b.time)
+		}, p.foreign()})
 	}
 	found, err := interleave(ctx, b, turns)
 	if err != nil {
 		return err
 	}
-	work := fmt.Sprintf("%d clients, one name", n)
-	// Peers that poll are fast because they are unfair: while the others sleep, one client
-	// continues as if it were alone. So Holdfast is compared with the peer that wakes waiters.
-	rates := ratesOf(found)
-	for _, p := range peers {
-		b.add(work, p.name, pairs, rates[p.name], nil)
-	}
-	b.add(work, us+" / rueidislock (is woken too)", "×", ratios(rates[us], rates["rueidislock"]), atLeast(3))
-	b.waits(work, peers, found)
-	for _, p := range peers {
-		b.add(work, p.name+": busiest / idlest", "×", column(found[p.name], rush.unfair), nil)
-	}
-	// In order of arrival, a waiter waits for the pairs of all others.
-	b.add(work, us+": p99 wait / (waiters × hand-off)", "×", column(found[us], func(r rush) float64 {
-		return r.p99.Seconds() / (float64(n) / r.rate)
-	}), atMost(3))
-	b.add(work, us+": pairs of the idlest", "pairs", column(found[us], func(r rush) float64 { return float64(r.least) }), atLeast(1))
+	b.addRush(work, peers, of, found, targets)
 	return nil
 }
 
-func ratesOf(found map[string][]rush) map[string][]float64 {
+// addRush adds throughput, waits and fairness of clients that contend for one name.
+func (b *bench) addRush(work string, peers []peer, of shape, found map[string][]rush, targets rushTargets) {
 	rates := make(map[string][]float64)
 	for name, rushes := range found {
 		rates[name] = column(rushes, func(r rush) float64 { return r.rate })
 	}
-	return rates
+	// Peers that poll are fast because they are unfair: while the others sleep, one client
+	// continues as if it were alone. So clients are compared with those of peers that are woken.
+	rivals := slices.DeleteFunc(slices.Clone(peers), func(p peer) bool { return p.poll > 0 })
+	if of.clients == 1 || len(rivals) < 2 {
+		rivals = peers
+	}
+	b.compare(work, peers, rivals, rates, nil, targets.best)
+	for _, p := range peers {
+		var unfair, idlest *target
+		if p.name == us {
+			unfair, idlest = targets.unfair, targets.idlest
+		}
+		b.add(work, p.name+suffixWait, "ms", column(found[p.name], rush.wait), nil)
+		b.add(work, p.name+suffixUnfair, "×", column(found[p.name], rush.unfair), unfair)
+		b.add(work, p.name+": pairs of the idlest", "pairs", column(found[p.name], func(r rush) float64 { return float64(r.least) }), idlest)
+	}
+	// In order of arrival, a waiter waits for the pairs of all others.
+	b.add(work, us+": p99 wait / (waiters × hand-off)", "×", column(found[us], func(r rush) float64 {
+		return r.p99.Seconds() / (float64(of.clients*of.goroutines) / r.rate)
+	}), targets.wait)
 }
 
-// waits adds the p99 of the wait.
-func (b *bench) waits(work string, peers []peer, found map[string][]rush) {
-	for _, p := range peers {
-		b.add(work, p.name+": p99 wait", "ms", column(found[p.name], func(r rush) float64 { return r.p99.Seconds() * 1000 }), nil)
+// shapes measures goroutines on one name, distributed over clients in several ways: a store that is
+// fast with one client, or with one goroutine in each client, can be slow with a mix of both. If the
+// target is not nil, every shape must reach that fraction of the rate of two clients.
+func (b *bench) shapes(ctx context.Context, s *system, part *target) error {
+	var turns []turn[rush]
+	var shapes []shape
+	for _, clients := range []int{1, 2, 4, 16, b.goroutines} {
+		of := shape{clients, b.goroutines / clients}
+		if clients > b.goroutines || slices.Contains(shapes, of) {
+			continue
+		}
+		shapes = append(shapes, of)
+		lockers, end, err := of.open(s.us(), b.addr(s))
+		if err != nil {
+			return err
+		}
+		defer end()
+		turns = append(turns, turn[rush]{of.String(), func() (rush, error) { return rushFor(lockers, "shape:"+of.String(), 2*b.time) }, false})
 	}
+	found, err := interleave(ctx, b, turns)
+	if err != nil {
+		return err
+	}
+	work := s.work("%s, one name, clients × goroutines", us)
+	rates := func(of shape) []float64 {
+		return column(found[of.String()], func(r rush) float64 { return r.rate })
+	}
+	two := shape{2, b.goroutines / 2}
+	for _, of := range shapes {
+		b.add(work, of.String(), pairs, rates(of), nil)
+		b.add(work, of.String()+suffixWait, "ms", column(found[of.String()], rush.wait), nil)
+		b.add(work, of.String()+suffixUnfair, "×", column(found[of.String()], rush.unfair), nil)
+		if of.clients > two.clients && of.goroutines > 1 {
+			b.add(work, of.String()+" / "+two.String(), "×", ratios(rates(of), rates(two)), part)
+		}
+	}
+	return nil
 }
 
 // rushFor makes each locker take and release one name repeatedly for a time.
-func rushFor(lockers []locker, name string, d time.Duration) (rush, error) {
+func rushFor(lockers []*locker, name string, d time.Duration) (rush, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	type one struct {
@@ -127,7 +139,7 @@ func rushFor(lockers []locker, name string, d time.Duration) (rush, error) {
 		wg.Go(func() {
 			for {
 				asked := time.Now()
-				h, err := l.Lock(ctx, name)
+				h, err := l.lock(ctx, name)
 				if ctx.Err() != nil {
 					if err == nil {
 						o.err = h.Unlock(context.Background())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
@@ -18,16 +17,14 @@ func (b *bench) memory(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	l := holdfastLocker{c}
+	l := ourLocker(c)
 	type cost struct{ rate, allocations float64 }
 	found, err := interleave(ctx, b, []turn[cost]{{us, func() (cost, error) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		begin := time.Now()
-		rate, err := pairRate(l, "own", 1, b.time)
-		n := rate * time.Since(begin).Seconds()
+		t, err := countPairs(l, "own", 1, b.time)
 		runtime.ReadMemStats(&after)
-		return cost{rate, float64(after.Mallocs-before.Mallocs) / n}, err
+		return cost{t.rate(), float64(after.Mallocs-before.Mallocs) / float64(t.pairs)}, err
 	}, false}})
 	if err != nil {
 		return err
@@ -37,13 +34,13 @@ func (b *bench) memory(ctx context.Context) error {
 	b.add(work, us+": time", "µs/pair", column(found[us], func(c cost) float64 { return 1e6 / c.rate }), atMost(1))
 	b.add(work, us+": allocations", "/pair", column(found[us], func(c cost) float64 { return c.allocations }), atMost(3))
 
-	lockers := slices.Repeat([]locker{l}, b.goroutines)
+	lockers := slices.Repeat([]*locker{l}, b.goroutines)
 	hot, err := interleave(ctx, b, []turn[rush]{{us, func() (rush, error) { return rushFor(lockers, "hot", b.time) }, false}})
 	if err != nil {
 		return err
 	}
 	work = fmt.Sprintf("memory, %d goroutines, one name, one client", b.goroutines)
-	b.add(work, us, pairs, ratesOf(hot)[us], nil)
+	b.add(work, us, pairs, column(hot[us], func(r rush) float64 { return r.rate }), nil)
 	b.add(work, us+": busiest / idlest", "×", column(hot[us], rush.unfair), atMost(1.5))
 	return nil
 }

@@ -8,66 +8,27 @@ import (
 	"time"
 )
 
-// ownNames measures P1: the throughput of pairs without contention.
-func (b *bench) ownNames(ctx context.Context) error {
-	return b.undisturbed(ctx, b.goroutines, atLeast(0.75), atLeast(1.8))
-}
-
-// oneGoroutine measures P2: the latency of a pair.
-func (b *bench) oneGoroutine(ctx context.Context) error {
-	return b.undisturbed(ctx, 1, atLeast(0.85), atLeast(1))
-}
-
-func (b *bench) undisturbed(ctx context.Context, goroutines int, againstRaw, againstBest *target) error {
-	peers := b.wanted(all)
-	var turns []turn[pairCost]
-	for _, p := range peers {
-		l, err := p.open(b.redis.Addr())
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		defer l.Close()
-		turns = append(turns, turn[pairCost]{p.name, func() (pairCost, error) {
-			return b.pairCost(l, p.name+":own", goroutines)
-		}, p.foreign()})
-	}
-	found, err := interleave(ctx, b, turns)
+// ownNames measures pairs without contention: each goroutine has its own name.
+func (b *bench) ownNames(ctx context.Context, s *system, goroutines int, againstRaw, againstBest *target) error {
+	peers := b.wanted(s.peers)
+	found, err := b.interleavePairs(ctx, s, peers, goroutines)
 	if err != nil {
 		return err
 	}
 	rates := make(map[string][]float64)
-	for name, costs := range found {
-		rates[name] = column(costs, func(c pairCost) float64 { return c.rate })
+	for name, tallies := range found {
+		rates[name] = column(tallies, tally.rate)
 	}
-	work := ownNamesOf(goroutines)
-	b.compare(work, peers, rates, againstRaw, againstBest)
+	work := s.work("%s", ownNamesOf(goroutines))
+	b.compare(work, peers, peers, rates, againstRaw, againstBest)
+	if s != redisServer || !cpuKnown {
+		return nil
+	}
 	for _, p := range peers {
-		if cpuKnown {
-			b.add(work, p.name+": client", "µs of a core/pair", column(found[p.name], func(c pairCost) float64 { return c.client }), nil)
-		}
-		b.add(work, p.name+": server", "µs of a core/pair", column(found[p.name], func(c pairCost) float64 { return c.server }), nil)
+		b.add(work, p.name+": client", "µs of a core/pair", column(found[p.name], func(t tally) float64 { return t.perPair(t.client) }), nil)
+		b.add(work, p.name+": server", "µs of a core/pair", column(found[p.name], func(t tally) float64 { return t.perPair(t.server) }), nil)
 	}
 	return nil
-}
-
-// A pairCost is the number of pairs per second, and the CPU time of one pair. On a shared
-// machine, CPU time says more than elapsed time.
-type pairCost struct{ rate, client, server float64 }
-
-func (b *bench) pairCost(l locker, prefix string, goroutines int) (c pairCost, err error) {
-	server, err := processorTimeOf(b.redis)
-	if err != nil {
-		return c, err
-	}
-	client, begin := processorTime(), time.Now()
-	if c.rate, err = pairRate(l, prefix, goroutines, b.time); err != nil {
-		return c, err
-	}
-	n := c.rate * time.Since(begin).Seconds()
-	c.client = float64((processorTime() - client).Microseconds()) / n
-	after, err := processorTimeOf(b.redis)
-	c.server = float64((after - server).Microseconds()) / n
-	return c, err
 }
 
 // ownNamesOf describes the workload.
@@ -82,22 +43,14 @@ func ownNamesOf(goroutines int) string {
 // forever.
 const hangs = 5 * time.Second
 
-// A candidate is one of those that are compared.
-type candidate struct {
-	name    string
-	l       locker
-	prefix  string // of the names that it locks
-	mayFail bool
-}
-
 // partsOfTurn is in how many parts interleavePairs divides a turn.
 const partsOfTurn = 30
 
-// interleavePairs measures the pairs per second of candidates, each with its own names. With one
-// goroutine it divides their turns into parts, and the candidates alternate after each part: the
-// speed of the processors and of the disk of a shared machine changes within a second. Many
-// goroutines take too long to start and to end for that.
-func interleavePairs(ctx context.Context, b *bench, goroutines int, candidates []candidate) (map[string][]float64, error) {
+// interleavePairs counts the pairs of peers, each with its own names. With one goroutine it
+// divides their turns into parts, and the peers alternate after each part: the speed of the
+// processors and of the disk of a shared machine changes within a second. Many goroutines take
+// too long to start and to end for that.
+func (b *bench) interleavePairs(ctx context.Context, s *system, peers []peer, goroutines int) (map[string][]tally, error) {
 	parts := 1
 	if goroutines == 1 {
 		parts = partsOfTurn
@@ -105,43 +58,67 @@ func interleavePairs(ctx context.Context, b *bench, goroutines int, candidates [
 	fine := *b
 	fine.rounds, fine.time = b.rounds*parts, b.time/time.Duration(parts)
 	var turns []turn[tally]
-	for _, c := range candidates {
-		turns = append(turns, turn[tally]{c.name, func() (tally, error) { return countPairs(c.l, c.prefix, goroutines, fine.time) }, c.mayFail})
+	for _, p := range peers {
+		l, err := p.open(b.addr(s))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		defer l.close()
+		turns = append(turns, turn[tally]{p.name, func() (tally, error) {
+			server, err := b.serverTime(s)
+			if err != nil {
+				return tally{}, err
+			}
+			t, err := countPairs(l, p.name+":own", goroutines, fine.time)
+			if err != nil {
+				return t, err
+			}
+			after, err := b.serverTime(s)
+			t.server = after - server
+			return t, err
+		}, p.foreign()})
 	}
-	tallies, err := interleave(ctx, &fine, turns)
-	rates := make(map[string][]float64)
-	for name, list := range tallies {
+	found, err := interleave(ctx, &fine, turns)
+	sums := make(map[string][]tally)
+	for name, list := range found {
 		for round := range slices.Chunk(list, parts) {
 			var sum tally
 			for _, part := range round {
 				sum.pairs += part.pairs
 				sum.took += part.took
+				sum.client += part.client
+				sum.server += part.server
 			}
-			rates[name] = append(rates[name], sum.rate())
+			sums[name] = append(sums[name], sum)
 		}
 	}
-	return rates, err
+	return sums, err
 }
 
-// A tally counts pairs.
+// serverTime returns the CPU time that a single Redis server has used. On a shared machine, CPU
+// time says more than elapsed time.
+func (b *bench) serverTime(s *system) (time.Duration, error) {
+	if s != redisServer {
+		return 0, nil
+	}
+	return processorTimeOf(b.redis)
+}
+
+// A tally counts pairs, and the time that they took.
 type tally struct {
-	pairs int64
-	took  time.Duration
+	pairs                int64
+	took, client, server time.Duration // client and server are CPU time
 }
 
 func (t tally) rate() float64 { return float64(t.pairs) / t.took.Seconds() }
 
-// pairRate returns the pairs per second of goroutines that each use their own name.
-func pairRate(l locker, prefix string, goroutines int, d time.Duration) (float64, error) {
-	t, err := countPairs(l, prefix, goroutines, d)
-	if err != nil {
-		return 0, err
-	}
-	return t.rate(), nil
+// perPair returns the part of a time that one pair took, in µs.
+func (t tally) perPair(all time.Duration) float64 {
+	return float64(all.Microseconds()) / float64(max(1, t.pairs))
 }
 
 // countPairs counts the pairs of goroutines that each use their own name.
-func countPairs(l locker, prefix string, goroutines int, d time.Duration) (t tally, err error) {
+func countPairs(l *locker, prefix string, goroutines int, d time.Duration) (t tally, err error) {
 	ctx := context.Background()
 	type one struct {
 		n atomic.Int64
@@ -149,7 +126,7 @@ func countPairs(l locker, prefix string, goroutines int, d time.Duration) (t tal
 	}
 	counts := make([]one, goroutines)
 	errs := make(chan error, goroutines)
-	begin := time.Now()
+	begin, used := time.Now(), processorTime()
 	end := begin.Add(d)
 	for g := range goroutines {
 		go func() {
@@ -157,7 +134,7 @@ func countPairs(l locker, prefix string, goroutines int, d time.Duration) (t tal
 			var err error
 			for err == nil && time.Now().Before(end) {
 				var h held
-				if h, err = l.Lock(ctx, name); err == nil {
+				if h, err = l.lock(ctx, name); err == nil {
 					err = h.Unlock(ctx)
 					counts[g].n.Add(1)
 				}
@@ -176,7 +153,7 @@ func countPairs(l locker, prefix string, goroutines int, d time.Duration) (t tal
 			return t, fmt.Errorf("%d of %d goroutines hang", goroutines-g, goroutines)
 		}
 	}
-	t.took = time.Since(begin)
+	t.took, t.client = time.Since(begin), processorTime()-used
 	for g := range counts {
 		t.pairs += counts[g].n.Load()
 	}

@@ -17,26 +17,34 @@ var marked = regexp.MustCompile(`(?s)(<!-- bench: ([\w-]+) -->)(.*?)(<!-- end --
 // sections maps the name of each section to a function that returns its text. The text is empty
 // if the figures were not measured. A table has several lines.
 var sections = map[string]func(*Report) string{
-	"run":            (*Report).runSection,
-	"memory":         (*Report).memorySection,
-	"redis-pairs":    (*Report).redisPairs,
-	"redis-ratios":   (*Report).redisRatios,
-	"redis-waiting":  (*Report).redisWaiting,
-	"redis-fairness": (*Report).redisFairness,
-	"redis-shapes":   func(r *Report) string { return r.shapesTable("P4shapes", us) },
-	"redis-growth":   (*Report).redisGrowth,
-	"quorum":         (*Report).quorumSection,
-	"etcd":           (*Report).etcdSection,
-	"zookeeper":      (*Report).zooSection,
-	"sqlite": func(r *Report) string {
-		return r.sqlSection("P10", "SQLite", [][2]string{{"Holdfast", "through the client"}, {"two bare statements", "two bare statements"}}, us)
-	},
-	"postgres": func(r *Report) string {
-		return r.sqlSection("P10pg", "PostgreSQL", [][2]string{{"Holdfast", us}, {"two bare statements", "two bare statements"}, {"`pg_advisory_lock`", "pg_advisory_lock"}}, us)
-	},
-	"mariadb": func(r *Report) string {
-		return r.sqlSection("P10mysql", "MariaDB", [][2]string{{"Holdfast", "through the client"}, {"two bare statements", "two bare statements"}, {"`GET_LOCK`", "GET_LOCK and RELEASE_LOCK"}}, us+" on MariaDB")
-	},
+	"run":    (*Report).runSection,
+	"memory": (*Report).memorySection,
+	"redis-pairs": table("pairs per second", append(redisColumns[:len(redisColumns):len(redisColumns)], pageColumn{raw, raw}),
+		pageRow{"64 goroutines, own names", "P1", workOwn, ""},
+		pageRow{"1 goroutine", "P2", workOne, ""},
+		pageRow{"64 goroutines, one name, one client", "P3", workHot, ""},
+		pageRow{"16 clients, one name", "P4", work16, ""},
+		pageRow{"64 clients, one name", "P4", work64, ""}),
+	"redis-ratios": (*Report).redisRatios,
+	"redis-waiting": table("waiting", redisColumns,
+		pageRow{"hand-off between processes, p50", "P5", workHandOff, suffixP50},
+		pageRow{"16 clients, one name, wait p99", "P4", work16, suffixWait},
+		pageRow{"64 clients, one name, wait p99", "P4", work64, suffixWait},
+		pageRow{"server commands per second for each process, in which 100 goroutines wait", "P6", workWait, suffixCost}),
+	"redis-fairness": table("pairs of the busiest client for each pair of the least busy one", redisColumns,
+		pageRow{"16 clients", "P4", work16, suffixUnfair},
+		pageRow{"64 clients", "P4", work64, suffixUnfair}),
+	"redis-shapes": table("one name, clients × goroutines", []pageColumn{{"1×64", "1×64"}, {"2×32", "2×32"}, {"4×16", "4×16"}, {"16×4", "16×4"}, {"64×1", "64×1"}},
+		pageRow{"pairs per second", "P4shapes", workShapes, ""},
+		pageRow{"wait p99", "P4shapes", workShapes, suffixWait},
+		pageRow{"busiest / least busy", "P4shapes", workShapes, suffixUnfair}),
+	"redis-growth": (*Report).redisGrowth,
+	"quorum":       (*Report).quorumSection,
+	"etcd":         storeTable("P9etcd", "etcd", pageColumn{"etcd's concurrency package", "concurrency"}, pageColumn{raw, raw}),
+	"zookeeper":    storeTable("P9zk", "ZooKeeper", pageColumn{"zk.Lock", "zk.Lock"}, pageColumn{"raw: one ephemeral node", raw}, pageColumn{bareQueue, bareQueue}),
+	"sqlite":       storeTable("P10", "SQLite", pageColumn{bareStatements, bareStatements}),
+	"postgres":     storeTable("P10pg", "PostgreSQL", pageColumn{bareStatements, bareStatements}, pageColumn{"`pg_advisory_lock`", "pg_advisory_lock"}),
+	"mariadb":      storeTable("P10mysql", "MariaDB", pageColumn{bareStatements, bareStatements}, pageColumn{"`GET_LOCK`", "GET_LOCK"}),
 	"held-count": func(r *Report) string {
 		return r.held(": heap", func(row *Row) string {
 			var n float64
@@ -50,6 +58,50 @@ var sections = map[string]func(*Report) string{
 	"held-cpu": func(r *Report) string {
 		return r.held(": processor", func(row *Row) string { return figure(row.Median) })
 	},
+}
+
+// A pageColumn is a column of a table: its title, and the name of the candidate.
+type pageColumn struct{ title, who string }
+
+// A pageRow is a row of a table: its label, and the figures in it.
+type pageRow struct{ label, id, work, suffix string }
+
+var redisColumns = []pageColumn{{"Holdfast", us}, {"redislock", "redislock"}, {"redsync", "redsync"}, {"rueidislock", "rueidislock"}}
+
+// table returns a section that is a table of figures.
+func table(corner string, columns []pageColumn, rows ...pageRow) func(*Report) string {
+	return func(r *Report) string {
+		var titles []string
+		var cells [][]string
+		for _, c := range columns {
+			titles = append(titles, c.title)
+		}
+		for _, row := range rows {
+			line := []string{row.label}
+			for _, c := range columns {
+				text := r.cell(row.id, row.work, c.who+row.suffix)
+				if c.who == raw && row.suffix == suffixP50 {
+					if write := r.cell(row.id, row.work, "round trip"+suffixP50); write != "" {
+						text = "a write takes " + write
+					}
+				}
+				line = append(line, text)
+			}
+			cells = append(cells, line)
+		}
+		return markdown(corner, titles, cells)
+	}
+}
+
+// storeTable returns the table of a store, in which Holdfast is the first column.
+func storeTable(id, name string, others ...pageColumn) func(*Report) string {
+	return table("pairs per second", append([]pageColumn{{"Holdfast", us}}, others...),
+		pageRow{"64 goroutines, own names", id, name + ", " + workOwn, ""},
+		pageRow{"1 goroutine", id, name + ", " + workOne, ""},
+		pageRow{"64 goroutines, one name, one client", id, name + ", " + workHot, ""},
+		pageRow{"16 clients, one name", id, name + ", " + work16, ""},
+		pageRow{"64 clients, one name", id, name + ", " + work64, ""},
+		pageRow{"hand-off between processes, p50", id, name + ", " + workHandOff, suffixP50})
 }
 
 // updatePages writes the figures of a run into the pages of a repository.
@@ -152,15 +204,6 @@ func (r *Report) cell(id, work, who string) string {
 	return figure(row.Median)
 }
 
-// cells returns a row of a table.
-func (r *Report) cells(label, id, work, suffix string, peers []string) []string {
-	row := []string{label}
-	for _, who := range peers {
-		row = append(row, r.cell(id, work, who+suffix))
-	}
-	return row
-}
-
 // spread returns a median with the lowest and highest round.
 func (r *Report) spread(id, work, who string) string {
 	row := r.find(id, work, who)
@@ -188,19 +231,6 @@ func (r *Report) memorySection() string {
 	})
 }
 
-var redisColumns = []string{"Holdfast", "redislock", "redsync", "rueidislock"}
-
-func (r *Report) redisPairs() string {
-	peers := append(slices.Clone(redisPeers), raw)
-	return markdown("pairs per second", append(slices.Clone(redisColumns), "raw"), [][]string{
-		r.cells("64 goroutines, own names", "P1", workOwn, "", peers),
-		r.cells("1 goroutine", "P2", workOne, "", peers),
-		r.cells("64 goroutines, one name, one client", "P3", workHot, "", peers),
-		r.cells("16 clients, one name", "P4", work16, "", peers),
-		r.cells("64 clients, one name", "P4", work64, "", peers),
-	})
-}
-
 // redisRatios returns a table that compares Holdfast with the raw commands and the best peer,
 // round by round.
 func (r *Report) redisRatios() string {
@@ -215,34 +245,6 @@ func (r *Report) redisRatios() string {
 		rows = append(rows, row)
 	}
 	return markdown("ratio of pairs per second, with the lowest and highest round", []string{"to raw", "to the best peer"}, rows)
-}
-
-func (r *Report) redisWaiting() string {
-	waiting := r.workOf("P6", "goroutines wait")
-	return markdown("waiting", redisColumns, [][]string{
-		r.cells("hand-off between processes, p50", "P5", workHandOff, suffixP50, redisPeers),
-		r.cells("16 clients, one name, wait p99", "P4", work16, suffixWait, redisPeers),
-		r.cells("64 clients, one name, wait p99", "P4", work64, suffixWait, redisPeers),
-		r.cells("server commands per second for each process, in which 100 goroutines wait", "P6", waiting, suffixCost, redisPeers),
-	})
-}
-
-func (r *Report) redisFairness() string {
-	return markdown("pairs of the busiest client for each pair of the least busy one", redisColumns, [][]string{
-		r.cells("16 clients", "P4", work16, suffixUnfair, redisPeers),
-		r.cells("64 clients", "P4", work64, suffixUnfair, redisPeers),
-	})
-}
-
-// shapesTable shows how the goroutines of a contended name were distributed over clients.
-func (r *Report) shapesTable(id, who string) string {
-	work := r.workOf(id, who+", one name, clients × goroutines")
-	columns := []string{"1×64", "2×32", "4×16", "16×4", "64×1"}
-	return markdown("one name, clients × goroutines", columns, [][]string{
-		r.cells("pairs per second", id, work, "", columns),
-		r.cells("wait p99", id, work, suffixWait, columns),
-		r.cells("busiest / least busy", id, work, suffixUnfair, columns),
-	})
 }
 
 func (r *Report) redisGrowth() string {
@@ -269,7 +271,6 @@ func (r *Report) redisGrowth() string {
 
 // quorumSection shows every workload of the quorum, and how clients share a name.
 func (r *Report) quorumSection() string {
-	peers := []string{us, "redsync"}
 	var rows [][]string
 	for i := range r.Rows {
 		row := &r.Rows[i]
@@ -277,67 +278,17 @@ func (r *Report) quorumSection() string {
 			continue
 		}
 		_, label, _ := strings.Cut(row.Work, ", ")
-		rows = append(rows, r.cells(label+": pairs per second", row.ID, row.Work, "", peers),
-			r.cells(label+": p99 of the wait", row.ID, row.Work, suffixWait, peers),
-			r.cells(label+": locks of the busiest / idlest", row.ID, row.Work, suffixUnfair, peers))
+		for _, line := range [][2]string{{": pairs per second", ""}, {": p99 of the wait", suffixWait}, {": locks of the busiest / idlest", suffixUnfair}} {
+			rows = append(rows, []string{label + line[0], r.cell(row.ID, row.Work, us+line[1]), r.cell(row.ID, row.Work, "redsync"+line[1])})
+		}
 	}
-	if hung := r.cell("P8", workHung, us+suffixHung); hung != "" {
+	if hung := r.cell("P8", redisQuorum.work(workHung), us+suffixHung); hung != "" {
 		rows = append(rows, []string{
 			"one node hung: p99 of a pair, against all healthy", hung + " ×",
-			"one Lock takes " + r.cell("P8", workHung, "redsync"+suffixHungLock),
+			"one Lock takes " + r.cell("P8", redisQuorum.work(workHung), "redsync"+suffixHungLock),
 		})
 	}
 	return markdown("", []string{"Holdfast", "redsync"}, rows)
-}
-
-func (r *Report) etcdSection() string {
-	peers := []string{us, "concurrency", raw}
-	handOff := r.cells("hand-off between processes, p50", "P9etcd", "etcd, "+workHandOff, suffixP50, peers)
-	if write := r.cell("P9etcd", "etcd, "+workHandOff, "round trip of a write: p50"); write != "" {
-		handOff[3] = "a write takes " + write
-	}
-	return markdown("pairs per second", []string{"Holdfast", "etcd's concurrency package", "raw"}, [][]string{
-		r.cells("64 goroutines, own names", "P9etcd", "etcd, "+workOwn, "", peers),
-		r.cells("1 goroutine", "P9etcd", "etcd, "+workOne, "", peers),
-		r.cells("64 goroutines, one name, one client", "P9etcd", "etcd, "+workHot, "", peers),
-		r.cells("64 clients, one name", "P9etcd", "etcd, "+work64, "", peers),
-		handOff,
-	})
-}
-
-func (r *Report) zooSection() string {
-	peers := []string{us, "zk.Lock", raw, bareQueue}
-	handOff := r.cells("hand-off between processes, p50", "P9zk", "ZooKeeper, "+workHandOff, suffixP50, []string{us + " on ZooKeeper", "zk.Lock", "", ""})
-	if write := r.cell("P9zk", "ZooKeeper, "+workHandOff, "a write, after a pause: p50"); write != "" {
-		handOff[3] = "a write takes " + write
-	}
-	return markdown("pairs per second", []string{"Holdfast", "zk.Lock", "raw: one ephemeral node", "bare queue"}, [][]string{
-		r.cells("64 goroutines, own names", "P9zk", "ZooKeeper, "+workOwn, "", peers),
-		r.cells("1 goroutine", "P9zk", "ZooKeeper, "+workOne, "", peers),
-		r.cells("64 goroutines, one name, one client", "P9zk", "ZooKeeper, "+workHot, "", peers),
-		r.cells("16 sessions, one name", "P9zk", "ZooKeeper, 16 sessions, one name", "", peers),
-		r.cells("64 sessions, one name", "P9zk", "ZooKeeper, 64 sessions, one name", "", peers),
-		handOff,
-	})
-}
-
-// sqlSection shows a database. Each column has a title and the name in the rows; taker is the
-// name of Holdfast in the rows of hand-offs.
-func (r *Report) sqlSection(id, store string, columns [][2]string, taker string) string {
-	var titles, peers []string
-	for _, c := range columns {
-		titles, peers = append(titles, c[0]), append(peers, c[1])
-	}
-	takers := slices.Clone(peers)
-	takers[0] = taker
-	for i, who := range takers {
-		takers[i], _, _ = strings.Cut(who, " and ") // GET_LOCK and RELEASE_LOCK
-	}
-	return markdown("pairs per second", titles, [][]string{
-		r.cells("64 goroutines, own names", id, store+", "+workOwn, "", peers),
-		r.cells("1 goroutine", id, store+", "+workOne, "", peers),
-		r.cells("hand-off between processes, p50", id, store+", "+workHandOff, suffixP50, takers),
-	})
 }
 
 // held returns a figure of P7, the cost of held leases.

@@ -49,10 +49,8 @@ func (h *host) close() {
 	}
 }
 
-// startRedis starts a server without persistence.
-func startRedis(t testing.TB) *servers.Redis {
-	return servers.StartRedis(t, servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}})
-}
+// redisOptions are those of servers without persistence.
+var redisOptions = servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}}
 
 // A usage is the number of commands that a server ran, as INFO commandstats counts them. It
 // counts scripts, and also each command inside a script.

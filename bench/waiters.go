@@ -16,7 +16,7 @@ const settle = 2 * time.Second
 // waitersCost measures P6: the load that waiters for a held lock put on the server.
 func (b *bench) waitersCost(ctx context.Context) error {
 	work := fmt.Sprintf("%d × %d goroutines wait", b.processes, b.waiters)
-	for _, p := range b.wanted(waiting) {
+	for _, p := range b.waiting(redisServer) {
 		window := b.window
 		if p.name != us {
 			window /= 4 // enough for peers that poll
@@ -33,7 +33,7 @@ func (b *bench) waitersCost(ctx context.Context) error {
 		if p.name == us {
 			b.add(work, us+": requests", "/s per process", []float64{u.requests() / share}, atMost(0.5))
 		}
-		b.add(work, p.name+": commands, in scripts too", "/s per process", []float64{u.commands() / share}, nil)
+		b.add(work, p.name+suffixCost, "/s per process", []float64{u.commands() / share}, nil)
 	}
 	return nil
 }
@@ -44,14 +44,14 @@ func (b *bench) waitersOf(ctx context.Context, p peer, window time.Duration) (us
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
+	defer l.close()
 	h, err := lockSoon(ctx, l, awaited)
 	if err != nil {
 		return nil, err
 	}
 	children := make([]*child, b.processes)
 	for i := range children {
-		c, err := startChild(ctx, "waiter", p.name, b.redis.Addr(), strconv.Itoa(b.waiters))
+		c, err := startChild(ctx, "waiter", redisServer.name, p.name, b.redis.Addr(), strconv.Itoa(b.waiters))
 		if err != nil {
 			return nil, err
 		}
@@ -96,24 +96,24 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// waiterRole waits until its input ends. Args: peer, address, number of goroutines.
+// waiterRole waits until its input ends. Args: system, peer, address, number of goroutines.
 func waiterRole(ctx context.Context, args []string, in *bufio.Scanner) error {
-	n, err := strconv.Atoi(args[2])
+	n, err := strconv.Atoi(args[3])
 	if err != nil {
 		return err
 	}
-	l, err := openPeer(args[0], args[1])
+	l, err := openPeer(args[0], args[1], args[2])
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.close()
 	ctx, cancel := context.WithTimeout(ctx, time.Hour) // otherwise redislock chooses its own deadline
 	defer cancel()
 	var wg sync.WaitGroup
 	errs := make([]error, n)
 	for i := range n {
 		wg.Go(func() {
-			h, err := l.Lock(ctx, awaited)
+			h, err := l.lock(ctx, awaited)
 			if err == nil {
 				h.Unlock(context.Background())
 				errs[i] = errors.New("the lock was granted while another held it")
@@ -131,10 +131,10 @@ func waiterRole(ctx context.Context, args []string, in *bufio.Scanner) error {
 }
 
 // lockSoon takes a free lock, and fails if that takes too long.
-func lockSoon(ctx context.Context, l locker, name string) (held, error) {
+func lockSoon(ctx context.Context, l *locker, name string) (held, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(hangs, cancel)
-	h, err := l.Lock(ctx, name)
+	h, err := l.lock(ctx, name)
 	if !late.Stop() && err == nil {
 		err = context.DeadlineExceeded
 	}

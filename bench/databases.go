@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	_ "github.com/holdfast-lock/holdfast/mysqlstore"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	_ "github.com/holdfast-lock/holdfast/sqlitestore"
+)
+
+// bareStatements is the raw limit of a database: prepared statements that insert a row and delete
+// it by its primary key.
+const bareStatements = "two bare statements"
+
+var sqliteFile = &system{
+	name:  "SQLite",
+	start: func(b *bench) string { return filepath.Join(b.t.TempDir(), "bench.db") },
+	least: 0.8,
+	peers: []peer{
+		ours(scheme("sqlite:")),
+		{name: bareStatements, limit: true, open: func(path string) (*locker, error) {
+			// The settings of the store, and a separate file, because the file of the store belongs to it.
+			const pragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=wal_autocheckpoint(4000)&_pragma=busy_timeout(5000)"
+			db, err := sql.Open("sqlite", "file:"+path+".bare"+pragmas)
+			if err != nil {
+				return nil, err
+			}
+			db.SetMaxOpenConns(1)
+			return openBare(db, "CREATE TABLE IF NOT EXISTS bare (name TEXT PRIMARY KEY, id BLOB, until INTEGER) WITHOUT ROWID")
+		}},
+	},
+}
+
+// mariaDB is a server with its default, which flushes every commit to the disk. The commits of
+// mariaDBWithoutFlushes show the cost of the statements themselves.
+var (
+	mariaDB               = mariaDBSystem("MariaDB", true)
+	mariaDBWithoutFlushes = mariaDBSystem("MariaDB without flushes", false)
+)
+
+func mariaDBSystem(name string, durable bool) *system {
+	return &system{
+		name: name,
+		start: func(b *bench) string {
+			return servers.StartMariaDB(b.t, servers.MariaDBOptions{Durable: durable, Config: []string{"--max-connections=500"}}).Addr()
+		},
+		least: 0.8,
+		peers: []peer{
+			ours(new(servers.MariaDB).URL),
+			{name: bareStatements, limit: true, open: func(addr string) (*locker, error) {
+				db, err := openMySQL(addr)
+				if err != nil {
+					return nil, err
+				}
+				return openBare(db, "CREATE TABLE IF NOT EXISTS bare (name VARBINARY(512) PRIMARY KEY, id BIGINT, until BIGINT) ENGINE=InnoDB")
+			}},
+			{name: "GET_LOCK", open: openGetLock},
+		},
+	}
+}
+
+func openMySQL(addr string) (*sql.DB, error) {
+	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s", servers.MariaDBUser, servers.MariaDBPassword, addr, servers.MariaDBDatabase))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxIdleConns(100) // so that no connection is opened during a measurement
+	return db, nil
+}
+
+// openGetLock is the server's own function GET_LOCK, with one connection per lock.
+func openGetLock(addr string) (*locker, error) {
+	db, err := openMySQL(addr)
+	if err != nil {
+		return nil, err
+	}
+	return &locker{close: db.Close, lock: func(ctx context.Context, name string) (held, error) {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var got sql.NullInt64
+		err = conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+name+"', 60)").Scan(&got)
+		if err == nil && got.Int64 != 1 {
+			err = errors.New("GET_LOCK did not get the lock")
+		}
+		if err != nil {
+			conn.Close()
+			return nil, err
+		}
+		return unlocker(func(ctx context.Context) error {
+			_, err := conn.ExecContext(ctx, "DO RELEASE_LOCK('"+name+"')")
+			return errors.Join(err, conn.Close())
+		}), nil
+	}}, nil
+}
+
+// openBare returns a locker that uses prepared statements.
+func openBare(db *sql.DB, schema string) (*locker, error) {
+	var put, take *sql.Stmt
+	_, err := db.Exec(schema)
+	if err == nil {
+		put, err = db.Prepare("INSERT INTO bare VALUES (?, ?, ?)")
+	}
+	if err == nil {
+		take, err = db.Prepare("DELETE FROM bare WHERE name = ? AND id = ?")
+	}
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	var n atomic.Int64
+	return &locker{close: db.Close, lock: func(ctx context.Context, name string) (held, error) {
+		id := n.Add(1)
+		_, err := put.ExecContext(ctx, name, id, time.Now().Add(ttl).UnixNano())
+		return unlocker(func(ctx context.Context) error {
+			_, err := take.ExecContext(ctx, name, id)
+			return err
+		}), err
+	}}, nil
+}
+
+// postgres is a server that waits for its disk, as in production.
+var postgres = &system{
+	name: "PostgreSQL",
+	start: func(b *bench) string {
+		return servers.StartPostgres(b.t, servers.PostgresOptions{Config: []string{"max_connections=600"}}).Addr()
+	},
+	least: 0.8,
+	peers: []peer{
+		ours(servers.PostgresURL),
+		{name: bareStatements, open: openBarePostgres, limit: true},
+		{name: "pg_advisory_lock", open: openAdvisory},
+	},
+}
+
+// peerConns is how many connections the other candidates on PostgreSQL have. More are not faster
+// on a small machine.
+const peerConns = 16
+
+func openPool(addr string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(servers.PostgresURL(addr))
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = peerConns
+	return pgxpool.NewWithConfig(context.Background(), config)
+}
+
+func openBarePostgres(addr string) (*locker, error) {
+	pool, err := openPool(addr)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := pool.Exec(context.Background(), "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, id bigint, until timestamptz)"); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	var n atomic.Int64
+	return &locker{close: closed(pool.Close), lock: func(ctx context.Context, name string) (held, error) {
+		id := n.Add(1)
+		_, err := pool.Exec(ctx, "INSERT INTO bare VALUES ($1, $2, $3)", name, id, time.Now().Add(ttl))
+		return unlocker(func(ctx context.Context) error {
+			_, err := pool.Exec(ctx, "DELETE FROM bare WHERE name = $1 AND id = $2", name, id)
+			return err
+		}), err
+	}}, nil
+}
+
+// openAdvisory is an advisory lock of a session, which needs a connection for each holder and
+// waiter.
+func openAdvisory(addr string) (*locker, error) {
+	pool, err := openPool(addr)
+	if err != nil {
+		return nil, err
+	}
+	return &locker{close: closed(pool.Close), lock: func(ctx context.Context, name string) (held, error) {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		key := pgstore.TxKey(name)
+		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", key); err != nil {
+			conn.Release()
+			return nil, err
+		}
+		return unlocker(func(ctx context.Context) error {
+			defer conn.Release()
+			_, err := conn.Exec(ctx, "SELECT pg_advisory_unlock($1)", key)
+			return err
+		}), nil
+	}}, nil
+}
