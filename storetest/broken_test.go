@@ -16,6 +16,9 @@ import (
 
 func TestBrokenStoresAreCaught(t *testing.T) {
 	for _, v := range variants {
+		if len(v.caught) == 0 {
+			continue // Compare finds it
+		}
 		t.Run(v.bug, func(t *testing.T) {
 			t.Parallel()
 			failed, out, err := child(t.Context(), v.caught, envBug+"="+v.bug)

@@ -261,13 +261,6 @@ func (k *claim) extended(change func(r *store.Renewal)) store.Renewed {
 	return out
 }
 
-// downgrade renews an exclusive grant in shared mode.
-func (k *claim) downgrade() {
-	k.s.Helper()
-	k.req.Mode = store.Shared
-	k.extended(nil)
-}
-
 // gone renews the claim and expects Gone.
 func (k *claim) gone() {
 	k.s.Helper()
@@ -308,9 +301,6 @@ func (k *claim) above(token int64) {
 		k.s.Fatalf("token %d, want one greater than %d", k.ans.Token, token)
 	}
 }
-
-// expire sleeps until the grant must have ended.
-func (k *claim) expire() { time.Sleep(k.ans.TTL + k.s.h.Slack) }
 
 // freedAfter expects that the rival gets the name when the TTL, counted from start, is over, and
 // not earlier.

@@ -19,18 +19,6 @@ var exclusionTests = []test{
 		two.exclusive(name).refused()
 		two.exclusive(name).queued(1)
 	}},
-	{name: "a refusal reports the holder, its age and its remaining time", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		start := time.Now()
-		holder := one.exclusive(name).granted()
-		rest := s.ttl / 2
-		time.Sleep(rest)
-		h := holder.refuses(two.exclusive(name), store.Held)
-		passed := time.Since(start)
-		s.between("Age", h.Age, rest, passed)
-		s.between("Left", h.Left, holder.ans.TTL-passed, holder.ans.TTL-rest)
-	}},
 	{name: "exactly one of many concurrent requests is granted", run: func(s *suite) {
 		conns := []*conn{s.open(), s.open(), s.open(), s.open()}
 		for range 10 {
@@ -81,21 +69,5 @@ var exclusionTests = []test{
 			inside.Add(-1)
 			return k.tryRelease(store.Keep{})
 		})
-	}},
-	{name: "different names do not exclude each other", run: func(s *suite) {
-		one, two := s.open2()
-		one.exclusive(s.name()).granted()
-		one.exclusive(s.name()).granted()
-		two.exclusive(s.name()).granted()
-	}},
-	{name: "a released name is free at once", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		for range 3 {
-			a := one.exclusive(name).granted()
-			a.release()
-			b := two.exclusive(name).granted()
-			b.release()
-		}
 	}},
 }

@@ -11,45 +11,6 @@ import (
 
 // List returns live holders and waiters; Break ends exactly the grant that was listed.
 var listingTests = []test{
-	{name: "a holder is listed with all its properties", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		l := two.lookup(name)
-		if len(l.Waiters) != 0 || l.Limit != 0 {
-			s.Fatalf("listed %+v, want no waiter and no limit", l)
-		}
-		a.listed(two, store.Held)
-	}},
-	{name: "the age grows, the remaining time falls, and a renewal raises only the latter", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		start := time.Now()
-		a := one.exclusive(name)
-		a.req.TTL = s.long / 2
-		a.granted()
-		look := func(granted time.Time, ttl time.Duration) {
-			s.Helper()
-			before := time.Now()
-			h := a.listed(two, store.Held)
-			s.between("Age", h.Age, before.Sub(start), time.Since(start))
-			s.between("Left", h.Left, ttl-time.Since(granted), ttl-before.Sub(granted))
-		}
-		look(start, a.ans.TTL)
-		time.Sleep(s.ttl + s.h.Slack) // so that the difference exceeds the slack
-		look(start, a.ans.TTL)
-		renewed := time.Now()
-		look(renewed, a.extended(func(r *store.Renewal) { r.TTL = s.long }).TTL)
-	}},
-	{name: "a listing shows the first token of the newest block", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name)
-		a.req.Tokens = 5
-		a.granted()
-		a.extended(func(r *store.Renewal) { r.Tokens = 5 })
-		a.listed(two, store.Held)
-	}},
 	{name: "all shared holders are listed", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
@@ -130,15 +91,6 @@ var listingTests = []test{
 			s.Errorf("%d of %d listings do not show a holder that was there all the time", missed, listings)
 		}
 	}},
-	{name: "permits are listed with weight and limit", needs: store.FeatureList | store.FeaturePermits, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.permits(name, 3, 7).granted()
-		a.listed(two, store.Held)
-		if l := two.lookup(name); l.Limit != 7 {
-			s.Fatalf("listed %+v, want the limit 7", l)
-		}
-	}},
 	{name: "waiters are listed in order, the next one first", needs: store.FeatureList | store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
@@ -179,39 +131,6 @@ var listingTests = []test{
 		check()
 		a.release() // the queue is listed although the name has no holder
 		check()
-	}},
-	{name: "kept records are listed with their state", needs: store.FeatureList | store.FeatureKeep, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		start := time.Now()
-		a.keep(store.Keep{State: store.Done, For: s.long / 2})
-		h := a.listed(two, store.Done)
-		s.between("Left", h.Left, s.long/2-time.Since(start), s.long/2)
-	}},
-	{name: "a released name is not listed", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		two.unlisted(name)
-		a := one.exclusive(name).granted()
-		two.exclusive(name).refused()
-		a.release()
-		two.unlisted(name)
-	}},
-	{name: "expired holders and dropped waiters are not listed", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
-		held, mixed := s.name(), s.name()
-		a := one.exclusive(held).short().granted()
-		live := one.exclusive(mixed).granted()
-		if s.caps.Features.Has(store.FeatureQueue) {
-			one.exclusive(mixed).queued(1) // never asks again
-		}
-		time.Sleep(max(a.ans.TTL, s.caps.Heartbeat) + s.h.Slack)
-		two.unlisted(held)
-		live.listed(two, store.Held)
-		if l := two.lookup(mixed); len(l.Waiters) != 0 {
-			s.Fatalf("listed %+v, want no dead waiter", l)
-		}
 	}},
 	{name: "a query by name is exact, and a query by prefix finds all names", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
@@ -260,36 +179,6 @@ var listingTests = []test{
 				s.Errorf("%q was held all the time but is not listed", name)
 			}
 		}
-	}},
-	{name: "a broken grant is gone for its holder, and the next request is granted", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(1)
-		w := b.wait()
-		seen := a.listed(two, store.Held).ID
-		ctx, cancel := s.bounded()
-		defer cancel()
-		if err := two.Break(ctx, name, seen); err != nil {
-			s.Fatalf("Break: %v", err)
-		}
-		w.woken()
-		b.granted().above(a.last())
-		a.gone()
-		a.releaseNotHeld()
-		a.breakNotHeld()
-		b.extended(nil)
-	}},
-	{name: "a Break ends one of several holders", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a, b := one.shared(name).granted(), one.shared(name).granted()
-		a.via(two).broken()
-		a.gone()
-		b.extended(nil)
-		two.exclusive(name).refused()
-		b.release()
-		two.exclusive(name).granted()
 	}},
 }
 
@@ -351,14 +240,6 @@ func (c *conn) lookup(name string) store.Lock {
 		c.s.Fatalf("List of %q: %+v, want that name", name, locks)
 	}
 	return locks[0]
-}
-
-// unlisted expects that a name is not listed.
-func (c *conn) unlisted(name string) {
-	c.s.Helper()
-	if locks := c.list(store.Query{Name: name}); len(locks) != 0 {
-		c.s.Fatalf("List of %q: %+v, want nothing", name, locks)
-	}
 }
 
 // listsExactly expects that a query finds these names, each once.

@@ -2,20 +2,11 @@ package storetest
 
 import (
 	"time"
-
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // G2, the store's part: a grant lasts for its granted TTL, neither shorter nor much longer. The
 // core computes the deadline of the lease from the same TTL.
 var lossTests = []test{
-	{name: "a grant that is not renewed ends", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		start := time.Now()
-		a := one.exclusive(name).short().granted()
-		two.exclusive(name).within(time.Until(start.Add(a.ans.TTL)) + s.h.Slack)
-	}},
 	{name: "a grant lasts at least for its TTL", run: func(s *suite) {
 		one, two := s.open2()
 		for _, ttl := range []time.Duration{s.ttl, s.ttl*5/2 + 1} { // the second shows rounding
@@ -29,24 +20,6 @@ var lossTests = []test{
 			a.granted()
 			two.exclusive(name).freedAfter(start, a.ans.TTL)
 		}
-	}},
-	{name: "a renewal extends the grant", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).short().granted()
-		a.extended(func(r *store.Renewal) { r.TTL = s.long })
-		a.expire()
-		two.exclusive(name).refused()
-		a.extended(nil)
-	}},
-	{name: "a renewed grant lasts for its new TTL and then ends", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).short().granted()
-		time.Sleep(s.ttl / 4)
-		start := time.Now()
-		out := a.extended(nil)
-		two.exclusive(name).freedAfter(start, out.TTL)
 	}},
 	{name: "a grant can be renewed any number of times", run: func(s *suite) {
 		one, two := s.open2()

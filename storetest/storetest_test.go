@@ -133,7 +133,7 @@ func TestEveryTestCatchesABrokenStore(t *testing.T) {
 			}
 			caught[name] = true
 		}
-		if len(v.caught) == 0 {
+		if len(v.caught) == 0 && v.unseen != "" {
 			t.Errorf("%q is caught by nothing", v.bug)
 		}
 	}

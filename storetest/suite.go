@@ -1,10 +1,14 @@
 // Package storetest is the conformance suite of package store. Holdfast keeps its promises on a
-// store that passes the suite.
+// store that passes both parts of the suite, [Run] and [Compare].
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{
 //			Open: func(t testing.TB) store.Store { … },
 //		})
+//	}
+//
+//	func TestCompare(t *testing.T) {
+//		storetest.Compare(t, harness, storetest.CompareOptions{})
 //	}
 //
 // The suite runs against a real server. Other programs may use the server at the same time,
@@ -17,12 +21,10 @@
 // tests that a store refuses calls for features that it does not declare. No test is ever
 // reported as skipped.
 //
-// [Compare] complements the suite. It makes random sequences of calls, and compares every answer
-// with a model of the contract:
-//
-//	func TestCompare(t *testing.T) {
-//		storetest.Compare(t, harness, storetest.CompareOptions{})
-//	}
+// Compare makes random sequences of calls, one after the other, and compares every answer with a
+// model of the contract. Run tests what such sequences do not have: concurrent and cancelled calls,
+// pushed wake-ups, unusual names, many holders, and the end of a connection. It repeats only the
+// most important rules.
 //
 // The contract leaves choices to a store, such as the exact time of an expiry. So the model decides
 // whether an answer is allowed, and does not predict it. A sequence that fails is shortened and

@@ -30,14 +30,4 @@ var undeclaredTests = []test{
 		}
 		a.extended(nil)
 	}},
-	{name: "a store without a queue reports no place", lacks: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(0)
-		if r := b.refused(); r.Place != 0 {
-			s.Errorf("place %d, want 0", r.Place)
-		}
-		a.release()
-	}},
 }

@@ -26,31 +26,6 @@ var unknownTests = []test{
 		a.release() // one release ends the grant, however often the request was repeated
 		two.exclusive(name).granted()
 	}},
-	{name: "a repeated request returns the newest block, whatever its floor", run: func(s *suite) {
-		a := s.open().exclusive(s.name()).granted()
-		a.req.Floor = a.last() + 1000
-		a.granted()
-		a.extended(func(r *store.Renewal) { r.Tokens = 5 })
-		a.granted()
-	}},
-	{name: "a repeated request restarts the TTL", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).short().granted()
-		time.Sleep(s.ttl / 4)
-		start := time.Now()
-		a.granted()
-		two.exclusive(name).freedAfter(start, a.ans.TTL)
-	}},
-	{name: "a waiter whose reply was lost asks again and has its grant", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(1)
-		a.release()
-		b.granted()
-		b.granted() // with the same token: see try
-	}},
 	{name: "a grant whose reply was lost has a token above the blocks of earlier holders", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
@@ -90,28 +65,6 @@ var unknownTests = []test{
 			}
 			return nil // other outcomes are allowed, since the renewals may conflict
 		})
-	}},
-	{name: "Leave releases a grant whose reply was lost", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(1)
-		w := b.wait()
-		a.leave()
-		w.woken()
-		b.granted()
-		a.gone()
-	}},
-	{name: "Leave returns nil if there is nothing to undo", run: func(s *suite) {
-		one := s.open()
-		name := s.name()
-		one.exclusive(name).leave()
-		a := one.exclusive(name).granted()
-		a.release()
-		a.leave()
-		b := one.exclusive(name).granted()
-		b.leave()
-		b.leave()
 	}},
 	{name: "a call whose context has ended returns, and Leave undoes it", run: func(s *suite) {
 		one, two := s.open2()

@@ -13,16 +13,6 @@ import (
 // G6: waiters are served in order of arrival, wake-ups are pushed, and dead waiters are
 // dropped.
 var waitingTests = []test{
-	{name: "a release wakes the waiter", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(1)
-		w := b.wait()
-		a.release()
-		w.woken()
-		b.granted()
-	}},
 	{name: "a wake-up is pushed and does not rely on polling", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		s.promptly(func() (took, again time.Duration) {
@@ -114,18 +104,6 @@ var waitingTests = []test{
 			}
 		}
 	}},
-	{name: "Again of a refusal is short enough to keep the place", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		one.exclusive(name).granted()
-		if r := two.exclusive(name).refused(); r.Again <= 0 {
-			s.Errorf("Again %v without Queue, want more than 0", r.Again)
-		}
-		b := two.exclusive(name).queued(1)
-		if again := b.refused().Again; again <= 0 || s.caps.Features.Has(store.FeatureQueue) && again >= s.caps.Heartbeat {
-			s.Errorf("Again %v, want more than 0 and less than the heartbeat of %v", again, s.caps.Heartbeat)
-		}
-	}},
 	{name: "the next waiter is granted within Again after an expiry", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
@@ -173,63 +151,6 @@ var waitingTests = []test{
 			s.Errorf("served in the order %v", order)
 		}
 	}},
-	{name: "waiters on different connections are served in order of arrival", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		holder := one.exclusive(name).granted()
-		a := two.exclusive(name).queued(1)
-		b := one.exclusive(name).queued(2)
-		c := two.exclusive(name).queued(3)
-		holder.release()
-		c.behind(2) // the name is free, but another waiter is first
-		b.behind(1)
-		a.granted()
-		c.queued(2)
-		a.release()
-		c.behind(1)
-		b.granted()
-		b.release()
-		c.granted()
-	}},
-	{name: "a request without Queue does not overtake the queue", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(1)
-		a.release()
-		r := one.exclusive(name).refused()
-		if len(r.Holders) != 0 && r.Holders[0].ID != b.req.ID {
-			s.Errorf("holders %+v, want none, or the waiter if the store granted it before it asked", r.Holders)
-		}
-		if len(r.Holders)+r.Waiters != 1 {
-			s.Errorf("%d holders and %d waiters, want 1 in all", len(r.Holders), r.Waiters)
-		}
-		b.granted()
-	}},
-	{name: "a request without Queue leaves nothing queued", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name)
-		if r := b.refused(); r.Place != 0 || r.Waiters != 0 {
-			s.Errorf("place %d without Queue, %d other waiters, want 0 and 0", r.Place, r.Waiters)
-		}
-		a.release()
-		if c := one.exclusive(name).granted(); c.ans.Waiters != 0 {
-			s.Errorf("%d waiters, want none", c.ans.Waiters)
-		}
-	}},
-	{name: "a repeated request keeps the place in the queue", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		one.exclusive(name).granted()
-		a := two.exclusive(name).queued(1)
-		b := one.exclusive(name).queued(2)
-		for range 3 {
-			a.queued(1)
-			b.queued(2)
-		}
-	}},
 	{name: "every answer reports the number of waiters", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
@@ -251,47 +172,6 @@ var waitingTests = []test{
 		check("grant of a waiter", a.granted().ans.Waiters, 2)
 		b.leave()
 		check("repeated grant after one left", a.granted().ans.Waiters, 1)
-	}},
-	{name: "a waiter that is granted is no longer queued", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(1)
-		a.release()
-		b.granted()
-		one.exclusive(name).queued(1)
-	}},
-	{name: "a cancelled waiter leaves nothing queued", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(1)
-		c := one.exclusive(name).queued(2)
-		w := b.wait()
-		w.cancel()
-		w.ended()
-		b.leave()
-		c.queued(1)
-		c.leave()
-		a.release()
-		if d := two.exclusive(name).granted(); d.ans.Waiters != 0 {
-			s.Errorf("%d waiters, want none", d.ans.Waiters)
-		}
-	}},
-	{name: "a waiter that leaves on its turn wakes the next one", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
-		b := two.exclusive(name).queued(1)
-		c := two.exclusive(name).queued(2) // through the same connection as the waiter that leaves
-		d := one.exclusive(name).queued(3)
-		a.release()
-		w, v := c.wait(), d.wait()
-		b.leave()
-		w.woken()
-		c.leave() // also without asking
-		v.woken()
-		d.granted()
 	}},
 	{name: "a dead waiter delays the next one by at most one heartbeat", needs: store.FeatureQueue, run: func(s *suite) {
 		s.afterDeadWaiters(1)
@@ -315,19 +195,6 @@ var waitingTests = []test{
 		holder.release()
 		b.behind(1)
 		a.granted()
-	}},
-	{name: "a waiter that was dropped starts again at the end", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		one.exclusive(name).granted()
-		a := two.exclusive(name).queued(1)
-		b := one.exclusive(name).queued(2)
-		for start := time.Now(); time.Since(start) < s.caps.Heartbeat+s.h.Slack; {
-			b.refused()
-			time.Sleep(b.again / 2)
-		}
-		b.queued(1)
-		a.queued(2)
 	}},
 }
 
