@@ -1,36 +1,18 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
-	"github.com/holdfast-lock/holdfast/fence/sqlfence"
 )
 
 // settings are the numbers of the demonstration.
 type settings struct {
-	store     string // URL; empty for a temporary SQLite file
 	transfers int
-	ttl       time.Duration // TTL in the scenarios in which an instance is suspended
-}
-
-// demo defines the flags of the demonstration, and returns the function that runs it on a store.
-func demo() fleet.Demo {
-	var s settings
-	flag.IntVar(&s.transfers, "transfers", 3000, "how many transfers to make")
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps its locks")
-	return func(ctx context.Context, store string) (proof string, err error) {
-		s.store = store
-		return run(ctx, os.Stdout, s)
-	}
+	ttl       time.Duration // TTL in the parts in which an instance is suspended
 }
 
 // A scenario is one part of the demonstration, with new instances and new accounts.
@@ -50,24 +32,15 @@ var scenarios = []scenario{
 }
 
 // run plays all scenarios and returns one line about their results.
-func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
-	folder, err := os.MkdirTemp("", "balance-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(folder)
-	if s.store == "" {
-		s.store = "sqlite:" + filepath.Join(folder, "locks.db")
-	}
+func (s *settings) run(stage *fleet.Stage) (proof string, err error) {
 	const want = accounts * initialBalance
 	results := make([]result, len(scenarios))
 	for i, sc := range scenarios {
-		fmt.Fprintf(out, "\n%d. %s\n", i+1, sc.title)
-		r, err := sc.play(ctx, out, s, filepath.Join(folder, fmt.Sprintf("bank%d.db", i)))
+		r, err := s.play(stage, sc)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", sc.title, err)
 		}
-		fmt.Fprintf(out, "   => the sum was %d and is %d; accounts that differ from the ledger: %d of %d\n", want, r.sum, r.wrong, accounts)
+		fmt.Fprintf(stage.Out, "   => the sum was %d and is %d; accounts that differ from the ledger: %d of %d\n", want, r.sum, r.wrong, accounts)
 		if wrong := r.sum != want || r.wrong > 0; wrong != sc.wrong || r.refused != sc.refused {
 			return "", fmt.Errorf("%s: wrong balances: %v, want %v; transfers refused: %d, want %d", sc.title, wrong, sc.wrong, r.refused, sc.refused)
 		}
@@ -85,115 +58,76 @@ type result struct {
 }
 
 // play runs a scenario.
-func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data string) (r result, err error) {
-	db, err := openDatabase(data)
+func (s *settings) play(stage *fleet.Stage, sc scenario) (r result, err error) {
+	f := stage.Part(sc.title)
+	defer f.Close()
+	var rows []string
+	for id := range accounts {
+		rows = append(rows, fmt.Sprintf("(%d, %d)", id, initialBalance))
+	}
+	db, data, err := stage.Database(`
+		CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL CHECK (balance >= 0));
+		CREATE TABLE ledger (source INTEGER NOT NULL, destination INTEGER NOT NULL, amount INTEGER NOT NULL);
+		INSERT INTO accounts VALUES ` + strings.Join(rows, ", "))
 	if err != nil {
 		return r, err
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(ctx, `
-		CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL CHECK (balance >= 0));
-		CREATE TABLE ledger (source INTEGER NOT NULL, destination INTEGER NOT NULL, amount INTEGER NOT NULL)`); err != nil {
-		return r, err
-	}
-	for id := range accounts {
-		if _, err := db.ExecContext(ctx, "INSERT INTO accounts VALUES (?, ?)", id, initialBalance); err != nil {
-			return r, err
-		}
-	}
-	if err := sqlfence.SQLite.CreateTable(ctx, db); err != nil {
-		return r, err
-	}
 
-	f := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
-	defer f.Close()
 	args := []string{"-data", data, "-mode", sc.mode}
-	play := sc.everyoneTransfers
+	names := []string{"a", "b", "c"}
 	if sc.suspend {
-		args = append(args, "-ttl", s.ttl.String())
-		play = sc.oneIsSuspended
-	}
-	names, err := play(out, f, s, args)
-	if err != nil {
-		return r, err
+		names = names[:2]
+		s.oneIsSuspended(f, append(args, "-ttl", s.ttl.String()))
+	} else {
+		s.everyoneTransfers(f, names, args)
 	}
 	for _, name := range names {
-		closed, err := f.Await(name, "closed: ")
-		if err != nil {
-			return r, err
-		}
-		var done, noFunds, refused int
-		if _, err := fmt.Sscanf(closed, "transfers %d, without funds %d, refused %d", &done, &noFunds, &refused); err != nil {
-			return r, err
-		}
-		r.refused += refused
-		if err := f.Finish(name); err != nil {
-			return r, err
-		}
+		closed := f.Await(name, "closed: ")
+		f.Do(func() error {
+			var done, noFunds, refused int
+			_, err := fmt.Sscanf(closed, "transfers %d, without funds %d, refused %d", &done, &noFunds, &refused)
+			r.refused += refused
+			return err
+		})
+		f.Finish(name)
 	}
-	err = db.QueryRowContext(ctx, `
-		SELECT sum(balance), sum(balance != ?
-			+ (SELECT total(amount) FROM ledger WHERE destination = id)
-			- (SELECT total(amount) FROM ledger WHERE source = id))
-		FROM accounts`, initialBalance).Scan(&r.sum, &r.wrong)
-	return r, err
+	f.Do(func() error {
+		return db.QueryRowContext(stage.Ctx, `
+			SELECT sum(balance), sum(balance != ?
+				+ (SELECT total(amount) FROM ledger WHERE destination = id)
+				- (SELECT total(amount) FROM ledger WHERE source = id))
+			FROM accounts`, initialBalance).Scan(&r.sum, &r.wrong)
+	})
+	return r, f.Err()
 }
 
 // everyoneTransfers lets three instances make random transfers at the same time.
-func (sc scenario) everyoneTransfers(_ io.Writer, f *fleet.Fleet, s settings, args []string) ([]string, error) {
-	names := []string{"a", "b", "c"}
+func (s *settings) everyoneTransfers(f *fleet.Fleet, names, args []string) {
 	for i, name := range names {
 		n := (i+1)*s.transfers/len(names) - i*s.transfers/len(names)
-		if err := f.Start(name, append(slices.Clip(args), "-transfers", fmt.Sprint(n))...); err != nil {
-			return nil, err
-		}
+		f.Start(name, append(slices.Clip(args), "-transfers", fmt.Sprint(n))...)
 	}
 	for _, name := range names {
-		if _, err := f.Await(name, "open"); err != nil {
-			return nil, err
-		}
+		f.Await(name, "open")
 	}
 	for _, name := range names {
-		if err := f.Tell(name, "transfer"); err != nil {
-			return nil, err
-		}
+		f.Tell(name, "transfer")
 	}
-	return names, nil
 }
 
 // oneIsSuspended lets a read the balances of accounts 1 and 2, suspends it, lets b transfer
 // money from account 1 to account 3, and wakes a.
-func (sc scenario) oneIsSuspended(out io.Writer, f *fleet.Fleet, _ settings, args []string) ([]string, error) {
-	if err := f.Start("a", append(slices.Clip(args), "-transfer", "1,2,50", "-pause")...); err != nil {
-		return nil, err
-	}
-	if err := f.Start("b", append(slices.Clip(args), "-transfer", "1,3,200")...); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{"a", "b"} {
-		if _, err := f.Await(name, "open"); err != nil {
-			return nil, err
-		}
-	}
-	if err := f.Tell("a", "transfer"); err != nil {
-		return nil, err
-	}
-	if _, err := f.Await("a", "has read"); err != nil {
-		return nil, err
-	}
-	if err := f.Suspend("a"); err != nil {
-		return nil, err
-	}
-	fmt.Fprintln(out, "   a  suspended (SIGSTOP)")
-	if err := f.Tell("b", "transfer"); err != nil {
-		return nil, err
-	}
-	if err := f.Finish("b"); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(f.Resume("a"), f.Tell("a", "go on")); err != nil {
-		return nil, err
-	}
-	fmt.Fprintln(out, "   a  wakes up (SIGCONT)")
-	return []string{"a", "b"}, nil
+func (s *settings) oneIsSuspended(f *fleet.Fleet, args []string) {
+	f.Start("a", append(slices.Clip(args), "-transfer", "1,2,50", "-pause")...)
+	f.Start("b", append(slices.Clip(args), "-transfer", "1,3,200")...)
+	f.Await("a", "open")
+	f.Await("b", "open")
+	f.Tell("a", "transfer")
+	f.Await("a", "has read")
+	f.Suspend("a")
+	f.Tell("b", "transfer")
+	f.Finish("b")
+	f.Resume("a")
+	f.Tell("a", "go on")
 }

@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,18 +18,19 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-
-	_ "modernc.org/sqlite"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/fence"
-	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
-	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() { fleet.Main("balance", instance, demo) }
+func main() {
+	var s settings
+	flag.IntVar(&s.transfers, "transfers", 3000, "how many transfers to make")
+	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps its locks")
+	fleet.Main("balance", instance, s.run)
+}
 
 // accounts is the number of accounts. Each has initialBalance at the start.
 const (
@@ -54,7 +54,7 @@ func instance(ctx context.Context, args []string) error {
 		return err
 	}
 	defer locks.Close()
-	db, err := openDatabase(*data)
+	db, err := fleet.OpenDatabase(*data)
 	if err != nil {
 		return err
 	}
@@ -135,15 +135,4 @@ func (c *counts) transfer(ctx context.Context, t transfer) {
 			c.err = err
 		}
 	}
-}
-
-// openDatabase opens the database of the bank, which all instances share. It is a separate file,
-// because the file of the locks belongs to Holdfast.
-func openDatabase(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(8)
-	return db, nil
 }

@@ -10,23 +10,23 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"time"
 
-	_ "modernc.org/sqlite"
-
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
-	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
-	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() { fleet.Main("cron", instance, demo) }
+func main() {
+	var s settings
+	flag.IntVar(&s.ticks, "ticks", 20, "how many ticks to wait for")
+	flag.DurationVar(&s.period, "period", time.Second, "time between two ticks")
+	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
+	fleet.Main("cron", instance, s.run)
+}
 
 // instance is one host. It runs the scheduler until the last tick.
 func instance(ctx context.Context, args []string) error {
@@ -48,7 +48,7 @@ func instance(ctx context.Context, args []string) error {
 	if *unlocked {
 		locks = nil
 	}
-	db, err := openDatabase(*data)
+	db, err := fleet.OpenDatabase(*data)
 	if err != nil {
 		return err
 	}
@@ -107,9 +107,3 @@ func instance(ctx context.Context, args []string) error {
 
 // clock is the format in which ticks are printed.
 const clock = "15:04:05.0"
-
-// openDatabase opens the database of the job. It is a separate file, because the file of the
-// locks belongs to Holdfast.
-func openDatabase(path string) (*sql.DB, error) {
-	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
-}

@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,17 +18,17 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	_ "modernc.org/sqlite"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
-	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
-	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() { fleet.Main("leader", instance, demo) }
+func main() {
+	var s settings
+	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
+	fleet.Main("leader", instance, s.run)
+}
 
 // instance runs the server until the process is asked to end.
 func instance(ctx context.Context, args []string) error {
@@ -49,7 +48,7 @@ func instance(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openDatabase(*data)
+	db, err := fleet.OpenDatabase(*data)
 	if err != nil {
 		return err
 	}
@@ -103,10 +102,4 @@ func pauser(orders <-chan string, work func(context.Context) error) func(context
 		}
 		return nil
 	}
-}
-
-// openDatabase opens the database of the work. It is a separate file, because the file of the
-// locks belongs to Holdfast.
-func openDatabase(path string) (*sql.DB, error) {
-	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
 }

@@ -18,16 +18,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/fence"
-	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
-	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() { fleet.Main("pause", instance, demo) }
+func main() {
+	var s settings
+	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
+	fleet.Main("pause", instance, s.run)
+}
 
 // instance writes the report once, when it receives the order.
 func instance(ctx context.Context, args []string) error {

@@ -4,14 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -21,20 +18,8 @@ import (
 
 // settings are the numbers of the demonstration.
 type settings struct {
-	store    string // URL; empty for a temporary SQLite file
 	requests int
-	ttl      time.Duration // TTL in the scenarios with a crash
-}
-
-// demo defines the flags of the demonstration, and returns the function that runs it on a store.
-func demo() fleet.Demo {
-	var s settings
-	flag.IntVar(&s.requests, "requests", 1000, "how many requests have the same phone number")
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
-	return func(ctx context.Context, store string) (proof string, err error) {
-		s.store = store
-		return run(ctx, os.Stdout, s)
-	}
+	ttl      time.Duration // TTL in the parts with a crash
 }
 
 // A scenario is one crowd of requests to new instances with an empty table.
@@ -72,19 +57,10 @@ var scenarios = []scenario{
 }
 
 // run plays all scenarios and returns one line about their results.
-func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
-	folder, err := os.MkdirTemp("", "registration-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(folder)
-	if s.store == "" {
-		s.store = "sqlite:" + filepath.Join(folder, "locks.db")
-	}
+func (s *settings) run(stage *fleet.Stage) (proof string, err error) {
 	rows := make([]int, len(scenarios))
 	for i, sc := range scenarios {
-		fmt.Fprintf(out, "\n%d. %s\n", i+1, sc.title)
-		if rows[i], err = sc.play(ctx, out, s, filepath.Join(folder, fmt.Sprintf("users%d.db", i))); err != nil {
+		if rows[i], err = s.play(stage, sc); err != nil {
 			return "", fmt.Errorf("%s: %w", sc.title, err)
 		}
 	}
@@ -92,22 +68,19 @@ func run(ctx context.Context, out io.Writer, s settings) (proof string, err erro
 }
 
 // play sends all requests of a scenario and returns how many rows they have created.
-func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data string) (int, error) {
-	db, err := openDatabase(data)
-	if err != nil {
-		return 0, err
-	}
-	defer db.Close()
+func (s *settings) play(stage *fleet.Stage, sc scenario) (rows int, err error) {
+	f := stage.Part(sc.title)
+	defer f.Close()
 	schema := "CREATE TABLE users (id INTEGER PRIMARY KEY, phone TEXT NOT NULL)"
 	if sc.unique {
 		schema += "; CREATE UNIQUE INDEX users_phone ON users (phone)"
 	}
-	if _, err := db.ExecContext(ctx, schema); err != nil {
+	db, data, err := stage.Database(schema)
+	if err != nil {
 		return 0, err
 	}
+	defer db.Close()
 
-	instances := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
-	defer instances.Close()
 	names := []string{"a", "b", "c"}
 	for _, name := range names {
 		args := []string{"-data", data}
@@ -120,55 +93,43 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 		if sc.stop != "" && name == "a" {
 			args = append(args, "-stop", sc.stop)
 		}
-		if err := instances.Start(name, args...); err != nil {
-			return 0, err
-		}
+		f.Start(name, args...)
 	}
 	var urls []string
 	for _, name := range names {
-		addr, err := instances.Await(name, "listening on ")
-		if err != nil {
-			return 0, err
-		}
-		urls = append(urls, "http://"+addr)
+		urls = append(urls, "http://"+f.Await(name, "listening on "))
+	}
+	if f.Err() != nil {
+		return 0, f.Err()
 	}
 
 	crowd := newCrowd(urls)
 	start := time.Now()
 	if sc.stop != "" {
-		crowd.send(ctx, 0) // to a, which stops in the middle
-		if _, err := instances.Await("a", "stopped"); err != nil {
-			return 0, err
-		}
+		crowd.send(stage.Ctx, 0) // to a, which stops in the middle
+		f.Await("a", "stopped")
 	}
 	for crowd.sent < s.requests {
-		crowd.send(ctx, crowd.sent%len(urls))
+		crowd.send(stage.Ctx, crowd.sent%len(urls))
 	}
 	switch {
 	case sc.kill:
-		if err := instances.Kill("a"); err != nil {
-			return 0, err
-		}
-		fmt.Fprintln(out, "   a  killed")
+		f.Kill("a")
 	case sc.stop != "":
-		if err := awaitRow(ctx, db); err != nil {
-			return 0, err
-		}
-		if err := instances.Tell("a", "go on"); err != nil {
-			return 0, err
-		}
-		fmt.Fprintln(out, "   a  goes on")
+		f.Do(func() error { return awaitRow(stage.Ctx, db) })
+		f.Tell("a", "go on")
+	}
+	if f.Err() != nil {
+		return 0, f.Err()
 	}
 	ids, err := crowd.wait()
 	if err != nil {
 		return 0, err
 	}
-
-	var rows int
-	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM users").Scan(&rows); err != nil {
+	if err := db.QueryRowContext(stage.Ctx, "SELECT count(*) FROM users").Scan(&rows); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(out, "   => %d requests, all answered after %.1f s: rows in the table: %d\n", s.requests, time.Since(start).Seconds(), rows)
+	fmt.Fprintf(stage.Out, "   => %d requests, all answered after %.1f s: rows in the table: %d\n", s.requests, time.Since(start).Seconds(), rows)
 	if !sc.unlocked && len(ids) != 1 {
 		return rows, fmt.Errorf("the replies name %d users, want 1", len(ids))
 	}

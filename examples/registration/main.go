@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"flag"
 	"fmt"
 	"net"
@@ -19,16 +18,16 @@ import (
 	"sync"
 	"time"
 
-	_ "modernc.org/sqlite"
-
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
-	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
-	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() { fleet.Main("registration", instance, demo) }
+func main() {
+	var s settings
+	flag.IntVar(&s.requests, "requests", 1000, "how many requests have the same phone number")
+	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
+	fleet.Main("registration", instance, s.run)
+}
 
 // instance runs the service until its standard input ends.
 func instance(ctx context.Context, args []string) error {
@@ -44,7 +43,7 @@ func instance(ctx context.Context, args []string) error {
 		return err
 	}
 	defer locks.Close()
-	db, err := openDatabase(*data)
+	db, err := fleet.OpenDatabase(*data)
 	if err != nil {
 		return err
 	}
@@ -73,17 +72,6 @@ func instance(ctx context.Context, args []string) error {
 	shutdown, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return server.Shutdown(shutdown)
-}
-
-// openDatabase opens the database of users, which all instances share. It is a separate file,
-// because the file of the locks belongs to Holdfast.
-func openDatabase(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(8)
-	return db, nil
 }
 
 // stopper makes create wait at one point, until goOn is closed.

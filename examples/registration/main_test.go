@@ -1,10 +1,10 @@
 package main
 
 import (
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/examples/internal/stores"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
@@ -12,15 +12,13 @@ import (
 func TestMain(m *testing.M) { stores.Main(m, main) }
 
 func TestManyRequestsCreateOneUser(t *testing.T) {
-	test := func(t *testing.T, url string) {
-		proof, err := run(t.Context(), t.Output(), settings{store: url, requests: 100, ttl: 2 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := "100 requests, 3 instances, 1 killed: 1 row "; !strings.HasPrefix(proof, want) {
-			t.Errorf("the proof is %q, want %q", proof, want)
-		}
+	const want = "100 requests, 3 instances, 1 killed: 1 row "
+	demo := func(stage *fleet.Stage) (string, error) {
+		s := settings{requests: 100, ttl: 2 * time.Second}
+		return s.run(stage)
 	}
-	stores.ForEach(t, test)
-	t.Run("postgres", func(t *testing.T) { test(t, servers.StartPostgres(t, servers.PostgresOptions{}).URL()) })
+	stores.Play(t, demo, want)
+	t.Run("postgres", func(t *testing.T) {
+		stores.PlayOn(t, servers.StartPostgres(t, servers.PostgresOptions{}).URL(), demo, want)
+	})
 }

@@ -3,12 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,32 +11,18 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
-	"github.com/holdfast-lock/holdfast/fence/sqlfence"
 )
 
 // settings are the numbers of the demonstration.
 type settings struct {
-	store         string // URL; empty for a temporary SQLite file
 	items, buyers int
 	ttl           time.Duration // TTL in the sale in which an instance is suspended
-}
-
-// demo defines the flags of the demonstration, and returns the function that runs it on a store.
-func demo() fleet.Demo {
-	var s settings
-	flag.IntVar(&s.items, "items", 500, "how many items there are")
-	flag.IntVar(&s.buyers, "buyers", 5000, "how many buyers want one")
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
-	return func(ctx context.Context, store string) (proof string, err error) {
-		s.store = store
-		return run(ctx, os.Stdout, s)
-	}
 }
 
 // instances are the names of the instances.
 var instances = []string{"a", "b", "c"}
 
-// A sale is one scenario, with new instances and a new database.
+// A sale is one part of the demonstration, with new instances and a new database.
 type sale struct {
 	title   string
 	args    []string // of all instances
@@ -57,37 +38,23 @@ type result struct {
 }
 
 // run plays all sales and returns one line about their results.
-func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
-	folder, err := os.MkdirTemp("", "stock-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(folder)
-	if s.store == "" {
-		s.store = "sqlite:" + filepath.Join(folder, "locks.db")
-	}
+func (s *settings) run(stage *fleet.Stage) (proof string, err error) {
 	sales := []sale{
 		{title: "no lock", args: []string{"-without-lock"}},
 		{title: "lock, handed over between the goroutines of an instance"},
 		{title: "lock, given back to the store after every purchase", args: []string{"-no-handover"}},
 		{title: "lock and fence, and an instance is suspended in the middle of a purchase", args: []string{"-ttl", s.ttl.String()}, suspend: true},
 	}
-	if strings.HasPrefix(s.store, "redis://") || strings.HasPrefix(s.store, "rediss://") {
+	if strings.HasPrefix(stage.Store, "redis://") || strings.HasPrefix(stage.Store, "rediss://") {
 		sales = append(sales, sale{title: "the same, with stock and orders on Redis", args: []string{"-redis", "-ttl", s.ttl.String()}, suspend: true, redis: true})
 	}
 	results := make([]result, len(sales))
 	for i, sa := range sales {
-		fmt.Fprintf(out, "\n%d. %s\n", i+1, sa.title)
-		data := filepath.Join(folder, fmt.Sprintf("shop%d.db", i))
-		create := createDatabase
-		if sa.redis {
-			data, create = fmt.Sprintf("example-stock-%d", time.Now().UnixNano()), createOnRedis
-		}
-		r, err := sa.play(ctx, out, s, data, create)
+		r, err := s.play(stage, sa)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", sa.title, err)
 		}
-		fmt.Fprintf(out, "   => %d items, %d orders, %d left; %d buyers in %.1f s: %.0f buyers a second\n",
+		fmt.Fprintf(stage.Out, "   => %d items, %d orders, %d left; %d buyers in %.1f s: %.0f buyers a second\n",
 			s.items, r.orders, r.left, s.buyers, r.took.Seconds(), float64(s.buyers)/r.took.Seconds())
 		results[i] = r
 		if i == 0 {
@@ -118,23 +85,16 @@ type books interface {
 
 type database struct{ *sql.DB }
 
-func createDatabase(ctx context.Context, s settings, path string) (books, error) {
-	db, err := openDatabase(path)
-	if err != nil {
-		return nil, err
+// openBooks creates the books of a sale, and returns the name under which instances find them.
+func (s *settings) openBooks(stage *fleet.Stage, onRedis bool) (books, string, error) {
+	if onRedis {
+		return createOnRedis(stage.Ctx, stage.Store, s.items)
 	}
-	_, err = db.ExecContext(ctx, `
+	db, path, err := stage.Database(`
 		CREATE TABLE stock (left INTEGER NOT NULL);
 		CREATE TABLE orders (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL UNIQUE);
 		INSERT INTO stock VALUES (?)`, s.items)
-	if err == nil {
-		err = sqlfence.SQLite.CreateTable(ctx, db)
-	}
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	return database{db}, nil
+	return database{db}, path, err
 }
 
 func (db database) count(ctx context.Context) (left, orders int, err error) {
@@ -149,22 +109,23 @@ type keys struct {
 	keys   []string
 }
 
-func createOnRedis(ctx context.Context, s settings, name string) (books, error) {
-	client, err := openRedis(s.store)
+func createOnRedis(ctx context.Context, url string, items int) (books, string, error) {
+	client, err := openRedis(url)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	name := fmt.Sprintf("example-stock-%d", time.Now().UnixNano())
 	shop, err := newRedisShop(client, name)
 	if err != nil {
 		client.Close()
-		return nil, err
+		return nil, "", err
 	}
 	k := keys{client, shop.keys}
-	if err := client.Do(ctx, client.B().Set().Key(k.keys[0]).Value(fmt.Sprint(s.items)).Build()).Error(); err != nil {
+	if err := client.Do(ctx, client.B().Set().Key(k.keys[0]).Value(fmt.Sprint(items)).Build()).Error(); err != nil {
 		k.close()
-		return nil, err
+		return nil, "", err
 	}
-	return k, nil
+	return k, name, nil
 }
 
 func (k keys) count(ctx context.Context) (left, orders int, err error) {
@@ -185,74 +146,55 @@ func (k keys) close() {
 }
 
 // play runs one sale.
-func (sa sale) play(ctx context.Context, out io.Writer, s settings, data string, create func(context.Context, settings, string) (books, error)) (result, error) {
-	books, err := create(ctx, s, data)
+func (s *settings) play(stage *fleet.Stage, sa sale) (r result, err error) {
+	f := stage.Part(sa.title)
+	defer f.Close()
+	books, data, err := s.openBooks(stage, sa.redis)
 	if err != nil {
-		return result{}, err
+		return r, err
 	}
 	defer books.close()
-
-	f := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
-	defer f.Close()
 	for i, name := range instances {
 		first, next := i*s.buyers/len(instances), (i+1)*s.buyers/len(instances)
 		args := append([]string{"-data", data, "-first", fmt.Sprint(first), "-buyers", fmt.Sprint(next - first)}, sa.args...)
 		if sa.suspend && name == "a" {
 			args = append(args, "-pause")
 		}
-		if err := f.Start(name, args...); err != nil {
-			return result{}, err
-		}
+		f.Start(name, args...)
 	}
 	for _, name := range instances {
-		if _, err := f.Await(name, "open"); err != nil {
-			return result{}, err
-		}
+		f.Await(name, "open")
 	}
 
 	start := time.Now()
-	var r result
-	if err := f.Tell("a", "sell"); err != nil {
-		return result{}, err
-	}
+	f.Tell("a", "sell")
 	if sa.suspend {
-		if _, err := f.Await("a", "charges the card"); err != nil {
-			return result{}, err
-		}
-		if err := f.Suspend("a"); err != nil {
-			return result{}, err
-		}
-		fmt.Fprintln(out, "   a  suspended (SIGSTOP)")
+		f.Await("a", "charges the card")
+		f.Suspend("a")
 	}
 	for _, name := range instances[1:] {
-		if err := f.Tell(name, "sell"); err != nil {
-			return result{}, err
-		}
+		f.Tell(name, "sell")
 	}
-	for i := range instances {
-		name := instances[len(instances)-1-i] // a is the last
+	for _, name := range slices.Backward(instances) { // a is the last
 		if sa.suspend && name == "a" {
-			if err := errors.Join(f.Resume("a"), f.Tell("a", "go on")); err != nil {
-				return result{}, err
-			}
-			fmt.Fprintln(out, "   a  wakes up (SIGCONT)")
+			f.Resume("a")
+			f.Tell("a", "go on")
 		}
-		closed, err := f.Await(name, "closed: ")
-		if err != nil {
-			return result{}, err
-		}
-		var sold, soldOut, refused int
-		if _, err := fmt.Sscanf(closed, "sold %d, sold out %d, refused %d", &sold, &soldOut, &refused); err != nil {
-			return result{}, err
-		}
-		r.sold, r.soldOut, r.refused = r.sold+sold, r.soldOut+soldOut, r.refused+refused
+		closed := f.Await(name, "closed: ")
+		f.Do(func() error {
+			var sold, soldOut, refused int
+			_, err := fmt.Sscanf(closed, "sold %d, sold out %d, refused %d", &sold, &soldOut, &refused)
+			r.sold, r.soldOut, r.refused = r.sold+sold, r.soldOut+soldOut, r.refused+refused
+			return err
+		})
 	}
 	r.took = time.Since(start)
 	for _, name := range instances {
-		if err := f.Finish(name); err != nil {
-			return result{}, err
-		}
+		f.Finish(name)
 	}
-	r.left, r.orders, err = books.count(ctx)
-	return r, err
+	f.Do(func() (err error) {
+		r.left, r.orders, err = books.count(stage.Ctx)
+		return err
+	})
+	return r, f.Err()
 }

@@ -11,26 +11,27 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
-
-	"github.com/redis/rueidis"
-	_ "modernc.org/sqlite"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/fence"
-	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
-	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
+	"github.com/redis/rueidis"
 )
 
-func main() { fleet.Main("stock", instance, demo) }
+func main() {
+	var s settings
+	flag.IntVar(&s.items, "items", 500, "how many items there are")
+	flag.IntVar(&s.buyers, "buyers", 5000, "how many buyers want one")
+	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
+	fleet.Main("stock", instance, s.run)
+}
 
 // instance serves its share of the buyers, all of them concurrently.
 func instance(ctx context.Context, args []string) error {
@@ -74,7 +75,7 @@ func instance(ctx context.Context, args []string) error {
 			return err
 		}
 		defer locks.Close()
-		db, err := openDatabase(*data)
+		db, err := fleet.OpenDatabase(*data)
 		if err != nil {
 			return err
 		}
@@ -137,15 +138,4 @@ func openRedis(url string) (rueidis.Client, error) {
 		return nil, errors.New("the URL of the store is not one of Redis")
 	}
 	return rueidis.NewClient(option)
-}
-
-// openDatabase opens the database of the shop, which all instances share. It is a separate file,
-// because the file of the locks belongs to Holdfast.
-func openDatabase(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(8)
-	return db, nil
 }

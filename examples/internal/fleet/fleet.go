@@ -32,11 +32,14 @@ func IsInstance() ([]string, bool) {
 	return os.Args[2:], true
 }
 
-// A Fleet is a set of running instances. It prints their output, with their names.
+// A Fleet is a set of running instances. It prints their output, with their names. After the first
+// failure its methods do nothing, and Err returns it, so that a demonstration reads as a list of
+// steps.
 type Fleet struct {
 	ctx context.Context
 	out io.Writer
 	env []string
+	err error // the first failure
 
 	mu        sync.Mutex
 	instances map[string]*instance
@@ -63,14 +66,28 @@ func (i *instance) ended() bool {
 // A line is a line of output of an instance that was not read yet.
 type line struct{ name, text string }
 
-// New returns an empty fleet. It prints the output of its instances to out, and adds env to their
-// environment, as "KEY=value". All waits end with ctx.
-func New(ctx context.Context, out io.Writer, env ...string) *Fleet {
+// newFleet returns an empty fleet. It prints the output of its instances to out, and adds env to
+// their environment, as "KEY=value". All waits end with ctx.
+func newFleet(ctx context.Context, out io.Writer, env ...string) *Fleet {
 	return &Fleet{ctx: ctx, out: out, env: env, instances: make(map[string]*instance), changed: make(chan struct{})}
 }
 
+// Err returns the first failure.
+func (f *Fleet) Err() error { return f.err }
+
+// Do makes a step of the demonstration.
+func (f *Fleet) Do(step func() error) {
+	if f.err == nil {
+		f.err = step()
+	}
+}
+
 // Start starts an instance with these arguments.
-func (f *Fleet) Start(name string, args ...string) error {
+func (f *Fleet) Start(name string, args ...string) {
+	f.Do(func() error { return f.start(name, args) })
+}
+
+func (f *Fleet) start(name string, args []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -116,16 +133,22 @@ func (f *Fleet) notify() {
 
 // Await waits for a line of the instance that starts with prefix, and returns the rest of
 // the line. Each line is returned once.
-func (f *Fleet) Await(name, prefix string) (string, error) {
-	_, rest, err := f.await(name, prefix)
-	return rest, err
+func (f *Fleet) Await(name, prefix string) (rest string) {
+	f.Do(func() (err error) {
+		_, rest, err = f.await(name, prefix)
+		return err
+	})
+	return rest
 }
 
 // AwaitAny waits for a line of any instance that starts with prefix, and returns the name of
 // the instance.
-func (f *Fleet) AwaitAny(prefix string) (string, error) {
-	name, _, err := f.await("", prefix)
-	return name, err
+func (f *Fleet) AwaitAny(prefix string) (name string) {
+	f.Do(func() (err error) {
+		name, _, err = f.await("", prefix)
+		return err
+	})
+	return name
 }
 
 func (f *Fleet) await(name, prefix string) (who, rest string, err error) {
@@ -175,32 +198,41 @@ func errOr(err error, text string) error {
 }
 
 // Tell sends a line to the standard input of an instance.
-func (f *Fleet) Tell(name, text string) error {
-	_, err := io.WriteString(f.get(name).stdin, text+"\n")
-	return err
+func (f *Fleet) Tell(name, text string) {
+	f.Do(func() error {
+		_, err := io.WriteString(f.get(name).stdin, text+"\n")
+		return err
+	})
 }
 
-// Finish closes the standard input of an instance, waits until it has ended, and returns its
-// error.
-func (f *Fleet) Finish(name string) error {
-	f.get(name).stdin.Close()
-	return f.AwaitEnd(name)
+// Finish closes the standard input of an instance, and waits until it has ended.
+func (f *Fleet) Finish(name string) {
+	f.Do(func() error {
+		f.get(name).stdin.Close() // it may have ended before
+		return nil
+	})
+	f.AwaitEnd(name)
 }
 
-// AwaitEnd waits until an instance has ended, and returns its error.
-func (f *Fleet) AwaitEnd(name string) error {
-	i := f.get(name)
-	err := f.until(func() (bool, error) { return i.ended(), nil }, fmt.Sprintf("instance %s has not ended", name))
-	if err == nil && i.err != nil {
-		err = fmt.Errorf("instance %s: %w", name, i.err)
-	}
-	return err
+// AwaitEnd waits until an instance has ended, without an error.
+func (f *Fleet) AwaitEnd(name string) {
+	f.Do(func() error {
+		i := f.get(name)
+		err := f.until(func() (bool, error) { return i.ended(), nil }, fmt.Sprintf("instance %s has not ended", name))
+		if err == nil && i.err != nil {
+			err = fmt.Errorf("instance %s: %w", name, i.err)
+		}
+		return err
+	})
 }
 
 // Kill ends an instance without a chance to clean up, as kill -9 and a power cut do, and
 // waits until it has ended.
-func (f *Fleet) Kill(name string) error {
-	i := f.get(name)
+func (f *Fleet) Kill(name string) {
+	f.signal(name, "killed (SIGKILL)", func(*os.Process) error { return f.get(name).kill() })
+}
+
+func (i *instance) kill() error {
 	if err := i.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
@@ -209,14 +241,28 @@ func (f *Fleet) Kill(name string) error {
 }
 
 // Terminate asks an instance to end, as kill and a deployment do.
-func (f *Fleet) Terminate(name string) error { return f.get(name).cmd.Process.Signal(terminate) }
+func (f *Fleet) Terminate(name string) {
+	f.signal(name, "stopped (SIGTERM)", func(p *os.Process) error { return p.Signal(terminate) })
+}
 
 // Suspend stops an instance in the middle of its work, as kill -STOP, a debugger, a paused
 // virtual machine or a very long garbage collection does.
-func (f *Fleet) Suspend(name string) error { return suspend(f.get(name).cmd.Process) }
+func (f *Fleet) Suspend(name string) { f.signal(name, "suspended (SIGSTOP)", suspend) }
 
 // Resume continues a suspended instance.
-func (f *Fleet) Resume(name string) error { return resume(f.get(name).cmd.Process) }
+func (f *Fleet) Resume(name string) { f.signal(name, "wakes up (SIGCONT)", resume) }
+
+func (f *Fleet) signal(name, what string, send func(*os.Process) error) {
+	f.Do(func() error {
+		if err := send(f.get(name).cmd.Process); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		fmt.Fprintf(f.out, "   %-2s %s\n", name, what)
+		return nil
+	})
+}
 
 func (f *Fleet) get(name string) *instance {
 	f.mu.Lock()
@@ -230,16 +276,8 @@ func (f *Fleet) get(name string) *instance {
 
 // Close kills all instances that are still running.
 func (f *Fleet) Close() {
-	f.mu.Lock()
-	var names []string
-	for name, i := range f.instances {
-		if !i.ended() {
-			names = append(names, name)
-		}
-	}
-	f.mu.Unlock()
-	for _, name := range names {
-		f.Kill(name)
+	for _, i := range f.instances {
+		i.kill()
 	}
 }
 

@@ -2,6 +2,7 @@
 package stores
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
@@ -28,4 +29,20 @@ func ForEach(t *testing.T, test func(t *testing.T, url string)) {
 		t.Parallel()
 		test(t, "redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
 	})
+}
+
+// Play plays a demonstration on each kind of store. Its proof must contain want.
+func Play(t *testing.T, demo fleet.Demo, want string) {
+	ForEach(t, func(t *testing.T, url string) { PlayOn(t, url, demo, want) })
+}
+
+// PlayOn plays a demonstration on one store.
+func PlayOn(t *testing.T, url string, demo fleet.Demo, want string) {
+	proof, err := fleet.Play(t.Context(), t.Output(), url, demo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(proof, want) {
+		t.Errorf("the proof is %q, want %q in it", proof, want)
+	}
 }
