@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,18 +18,11 @@ type release struct {
 }
 
 // newRelease clones repo into temp.
-func newRelease(ctx context.Context, repo, temp, version string) (*release, error) {
-	if err := checkVersionSyntax(version); err != nil {
-		return nil, err
-	}
+func newRelease(ctx context.Context, repo, temp, version string) *release {
+	checkVersionSyntax(version)
 	r := &release{version: version, repo: repo, clone: filepath.Join(temp, "clone"), temp: temp}
-	if _, err := (command{}).run(ctx, "git", "clone", "-q", repo, r.clone); err != nil {
-		return nil, err
-	}
-	env, err := command{}.lines(ctx, "go", "env", "GOMODCACHE", "GOPROXY")
-	if err != nil {
-		return nil, err
-	}
+	command{}.run(ctx, "git", "clone", "-q", repo, r.clone)
+	env := command{}.lines(ctx, "go", "env", "GOMODCACHE", "GOPROXY")
 	// Modules that the user already has come from the user's module cache, which can serve as
 	// a proxy. "direct" is omitted: it would look for our modules in the public repository,
 	// where they do not exist yet.
@@ -40,7 +32,7 @@ func newRelease(ctx context.Context, repo, temp, version string) (*release, erro
 			r.proxies += "," + proxy
 		}
 	}
-	return r, nil
+	return r
 }
 
 // proxyOf returns the URL of a module cache that serves as a proxy.
@@ -50,12 +42,9 @@ func proxyOf(modcache string) string {
 
 // git runs git in the clone. New commits repeat the author and the time of the last one, so
 // that a release of the same state is always the same commit.
-func (r *release) git(ctx context.Context, args ...string) (string, error) {
+func (r *release) git(ctx context.Context, args ...string) string {
 	c := command{dir: r.clone}
-	last, err := c.lines(ctx, "git", "log", "-1", "--format=%an%n%ae%n%cI")
-	if err != nil {
-		return "", err
-	}
+	last := c.lines(ctx, "git", "log", "-1", "--format=%an%n%ae%n%cI")
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
 		c.env = append(c.env, "GIT_"+who+"_NAME="+last[0], "GIT_"+who+"_EMAIL="+last[1], "GIT_"+who+"_DATE="+last[2])
 	}
@@ -63,19 +52,12 @@ func (r *release) git(ctx context.Context, args ...string) (string, error) {
 }
 
 // commitWorkingTree commits the uncommitted changes of the user's working tree into the clone.
-func (r *release) commitWorkingTree(ctx context.Context) error {
-	if _, err := r.git(ctx, "--git-dir="+filepath.Join(r.clone, ".git"), "--work-tree="+r.repo, "add", "--all", r.repo); err != nil {
-		return err
+func (r *release) commitWorkingTree(ctx context.Context) {
+	r.git(ctx, "--git-dir="+filepath.Join(r.clone, ".git"), "--work-tree="+r.repo, "add", "--all", r.repo)
+	if r.git(ctx, "diff", "--cached", "--name-only") != "" {
+		r.commit(ctx, "Working tree")
+		r.git(ctx, "reset", "-q", "--hard")
 	}
-	changed, err := r.git(ctx, "diff", "--cached", "--name-only")
-	if err != nil || changed == "" {
-		return err
-	}
-	if err := r.commit(ctx, "Working tree"); err != nil {
-		return err
-	}
-	_, err = r.git(ctx, "reset", "-q", "--hard")
-	return err
 }
 
 // build makes the release commit in the clone and tags it.
@@ -83,31 +65,20 @@ func (r *release) commitWorkingTree(ctx context.Context) error {
 // A module can be prepared only when the modules that it requires have a tag: only then does the
 // Go command find them and their hashes. So every module first gets a commit and a tag of its
 // own. The final release is one commit for all modules.
-func (r *release) build(ctx context.Context) error {
-	base, err := r.git(ctx, "rev-parse", "HEAD")
-	if err != nil {
-		return err
-	}
-	if r.modules, err = releasedModules(ctx, r.clone); err != nil {
-		return err
-	}
+func (r *release) build(ctx context.Context) {
+	base := r.git(ctx, "rev-parse", "HEAD")
+	r.modules = releasedModules(ctx, r.clone)
 	for _, m := range r.modules {
 		step("prepare %s", m.tag(r.version))
-		if err := r.prepare(ctx, m); err != nil {
-			return fmt.Errorf("%s: %w", m.Path, err)
-		}
-		if err := r.commitAndTag(ctx, m); err != nil {
-			return err
-		}
+		within(m.Path, func() { r.prepare(ctx, m) })
+		r.commitAndTag(ctx, m)
 	}
-	if _, err := r.git(ctx, "reset", "-q", "--soft", base); err != nil {
-		return err
-	}
-	return r.commitAndTag(ctx, r.modules...)
+	r.git(ctx, "reset", "-q", "--soft", base)
+	r.commitAndTag(ctx, r.modules...)
 }
 
 // prepare writes the go.mod and go.sum that users will see.
-func (r *release) prepare(ctx context.Context, m *module) error {
+func (r *release) prepare(ctx context.Context, m *module) {
 	dir := filepath.Join(r.clone, filepath.FromSlash(m.dir))
 	edit := []string{"mod", "edit"}
 	for _, replace := range m.mod.Replace {
@@ -121,37 +92,26 @@ func (r *release) prepare(ctx context.Context, m *module) error {
 		}
 	}
 	if len(edit) == 2 {
-		return nil
+		return
 	}
 	c := command{dir: dir, env: r.maintainer()}
-	if _, err := c.run(ctx, "go", edit...); err != nil {
-		return err
-	}
-	_, err := c.run(ctx, "go", "mod", "tidy")
-	return err
+	c.run(ctx, "go", edit...)
+	c.run(ctx, "go", "mod", "tidy")
 }
 
 // commit commits the index, without the hooks and signing keys of the user.
-func (r *release) commit(ctx context.Context, message string) error {
-	_, err := r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", message)
-	return err
+func (r *release) commit(ctx context.Context, message string) {
+	r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", message)
 }
 
 // commitAndTag commits the files of the clone and moves the tags of modules to the commit.
-func (r *release) commitAndTag(ctx context.Context, modules ...*module) error {
-	if _, err := r.git(ctx, "add", "--all"); err != nil {
-		return err
-	}
-	if err := r.commit(ctx, "Release "+r.version); err != nil {
-		return err
-	}
+func (r *release) commitAndTag(ctx context.Context, modules ...*module) {
+	r.git(ctx, "add", "--all")
+	r.commit(ctx, "Release "+r.version)
 	for _, m := range modules {
 		name := m.tag(r.version)
-		if _, err := r.git(ctx, "tag", "--force", "--no-sign", "-m", "Release "+name, name); err != nil {
-			return err
-		}
+		r.git(ctx, "tag", "--force", "--no-sign", "-m", "Release "+name, name)
 	}
-	return nil
 }
 
 func (r *release) isOurs(path string) bool {
@@ -203,7 +163,7 @@ func (r *release) proxyCache() string {
 
 // fillProxy fills the proxy with the release, from the tags of the clone. It removes our
 // modules from the module cache, so that users get them from the proxy.
-func (r *release) fillProxy(ctx context.Context) error {
+func (r *release) fillProxy(ctx context.Context) {
 	root := filepath.FromSlash(r.modules[0].Path)
 	for _, dir := range []string{
 		r.proxyCache(),
@@ -211,15 +171,12 @@ func (r *release) fillProxy(ctx context.Context) error {
 		filepath.Join(r.modCache(), "cache", "download", root),
 		filepath.Join(r.modCache(), filepath.Dir(root)),
 	} {
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
+		ok(os.RemoveAll(dir))
 	}
 	download := []string{"mod", "download"}
 	for _, m := range r.modules {
 		download = append(download, m.Path+"@"+r.version)
 	}
 	c := command{dir: r.temp, env: append(r.maintainer(), "GOMODCACHE="+r.proxyCache())}
-	_, err := c.run(ctx, "go", download...)
-	return err
+	c.run(ctx, "go", download...)
 }

@@ -3,12 +3,55 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 )
+
+// A failure is the value with which a step panics. Nearly every line of this program runs git or
+// the Go command, and nothing may go on after one has failed, as in a shell script with set -e.
+type failure struct{ error }
+
+func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// ok fails if there is an error.
+func ok(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// value returns a value, or fails.
+func value[T any](v T, err error) T {
+	ok(err)
+	return v
+}
+
+// attempt calls f, and returns the error of the step that failed.
+func attempt(f func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	f()
+	return nil
+}
+
+// within calls f, and names its subject if it fails.
+func within(subject string, f func()) {
+	if err := attempt(f); err != nil {
+		fail("%s: %w", subject, err)
+	}
+}
 
 // A command describes how to run programs: in which folder, and with which additions to our own
 // environment.
@@ -19,7 +62,7 @@ type command struct {
 
 // run runs a program and returns its standard output. If the program fails, the error contains
 // its whole output.
-func (c command) run(ctx context.Context, name string, args ...string) (string, error) {
+func (c command) run(ctx context.Context, name string, args ...string) string {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = c.dir
 	// If a git hook runs this program, the hook's variables would make git use the hook's
@@ -31,16 +74,26 @@ func (c command) run(ctx context.Context, name string, args ...string) (string, 
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
+		fail("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
 	}
-	return strings.TrimRight(stdout.String(), "\n"), nil
+	return strings.TrimRight(stdout.String(), "\n")
 }
 
 // lines is like run, and splits the output into lines.
-func (c command) lines(ctx context.Context, name string, args ...string) ([]string, error) {
-	out, err := c.run(ctx, name, args...)
+func (c command) lines(ctx context.Context, name string, args ...string) []string {
+	out := c.run(ctx, name, args...)
 	if out == "" {
-		return nil, err
+		return nil
 	}
-	return strings.Split(out, "\n"), err
+	return strings.Split(out, "\n")
+}
+
+// programTime is how long the program of the README and the command may take.
+const programTime = time.Minute
+
+// runFor is like run, but ends a program that takes too long.
+func (c command) runFor(ctx context.Context, name string, args ...string) string {
+	ctx, cancel := context.WithTimeoutCause(ctx, programTime, errors.New("it takes too long"))
+	defer cancel()
+	return c.run(ctx, name, args...)
 }

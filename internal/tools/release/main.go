@@ -20,7 +20,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -32,7 +31,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := attempt(func() { run(ctx, os.Args[1:]) }); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
@@ -42,66 +41,52 @@ func main() {
 // time, so that the next check can use the build cache.
 const checkVersion = "v0.0.1-check"
 
-func run(ctx context.Context, args []string) error {
-	usage := errors.New("usage: release check | release tag [-n] VERSION | release dist [-twice] VERSION DIR")
+func run(ctx context.Context, args []string) {
+	const usage = "usage: release check | release tag [-n] VERSION | release dist [-twice] VERSION DIR"
 	if len(args) == 0 {
-		return usage
+		fail(usage)
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	dryRun := flags.Bool("n", false, "tag: do everything but the tags")
 	twice := flags.Bool("twice", false, "dist: build again elsewhere, without a build cache, and compare")
-	if err := flags.Parse(args[1:]); err != nil {
-		return err
-	}
-	repo, err := os.Getwd()
-	if err != nil {
-		return err
-	}
+	ok(flags.Parse(args[1:]))
+	repo := value(os.Getwd())
 	operands := flags.Args()
 	switch {
 	case args[0] == "check" && len(operands) == 0:
-		return checkWorkingTree(ctx, repo)
+		checkWorkingTree(ctx, repo)
 	case args[0] == "tag" && len(operands) == 1:
-		return tag(ctx, repo, operands[0], *dryRun)
+		tag(ctx, repo, operands[0], *dryRun)
 	case args[0] == "dist" && len(operands) == 2:
-		return dist(ctx, repo, operands[0], operands[1], *twice)
+		dist(ctx, repo, operands[0], operands[1], *twice)
+	default:
+		fail(usage)
 	}
-	return usage
 }
 
 var versionPattern = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
-func checkVersionSyntax(version string) error {
+func checkVersionSyntax(version string) {
 	if !versionPattern.MatchString(version) {
-		return fmt.Errorf("version %q: must look like v0.1.0 or v0.1.0-rc.1", version)
+		fail("version %q: must look like v0.1.0 or v0.1.0-rc.1", version)
 	}
-	return nil
 }
 
 // checkWorkingTree releases the working tree, committed or not, and checks the result.
-func checkWorkingTree(ctx context.Context, repo string) error {
-	return inTempDir(func(temp string) error {
-		r, err := newRelease(ctx, repo, temp, checkVersion)
-		if err != nil {
-			return err
-		}
-		if err := r.commitWorkingTree(ctx); err != nil {
-			return err
-		}
-		if err := r.build(ctx); err != nil {
-			return err
-		}
-		return r.check(ctx)
+func checkWorkingTree(ctx context.Context, repo string) {
+	inTempDir(func(temp string) {
+		r := newRelease(ctx, repo, temp, checkVersion)
+		r.commitWorkingTree(ctx)
+		r.build(ctx)
+		r.check(ctx)
 	})
 }
 
 // inTempDir runs f with a temporary folder, and removes the folder afterwards.
-func inTempDir(f func(temp string) error) error {
-	temp, err := os.MkdirTemp("", "holdfast-release-")
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(temp), os.RemoveAll(temp))
+func inTempDir(f func(temp string)) {
+	temp := value(os.MkdirTemp("", "holdfast-release-"))
+	defer os.RemoveAll(temp)
+	f(temp)
 }
 
 // step prints what happens next.

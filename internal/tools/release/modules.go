@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -39,58 +36,36 @@ type requirement struct {
 	Indirect      bool
 }
 
-func readGoMod(ctx context.Context, file string) (goMod, error) {
-	var mod goMod
-	out, err := command{}.run(ctx, "go", "mod", "edit", "-json", file)
-	if err != nil {
-		return mod, err
-	}
-	return mod, json.Unmarshal([]byte(out), &mod)
+func readGoMod(ctx context.Context, file string) (mod goMod) {
+	ok(json.Unmarshal([]byte(command{}.run(ctx, "go", "mod", "edit", "-json", file)), &mod))
+	return mod
 }
 
 var notReleased = regexp.MustCompile(`(?m)^// Not released`)
 
 // releasedModules returns the released modules of the workspace in repo. Every module comes
 // after those that it requires, so the root module is the first.
-func releasedModules(ctx context.Context, repo string) ([]*module, error) {
-	out, err := command{dir: repo, env: []string{"GOWORK="}}.run(ctx, "go", "list", "-m", "-json")
-	if err != nil {
-		return nil, err
-	}
-	var modules []*module
-	for d := json.NewDecoder(strings.NewReader(out)); ; {
-		var listed struct{ Path, Dir string }
-		if err := d.Decode(&listed); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		file := filepath.Join(listed.Dir, "go.mod")
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
+func releasedModules(ctx context.Context, repo string) (modules []*module) {
+	for _, dir := range (command{dir: repo, env: []string{"GOWORK="}}).lines(ctx, "go", "list", "-m", "-f", "{{.Dir}}") {
+		file := filepath.Join(dir, "go.mod")
+		text := value(os.ReadFile(file))
 		if notReleased.Match(bytes.ReplaceAll(text, []byte("\r"), nil)) {
 			continue
 		}
-		mod, err := readGoMod(ctx, file)
-		if err != nil {
-			return nil, err
-		}
-		modules = append(modules, &module{Path: listed.Path, mod: mod})
+		mod := readGoMod(ctx, file)
+		modules = append(modules, &module{Path: mod.Module.Path, mod: mod})
 	}
 	return inOrder(modules)
 }
 
 // inOrder sorts modules so that each comes after those that it requires, and sets their
 // folders from their paths.
-func inOrder(modules []*module) ([]*module, error) {
+func inOrder(modules []*module) (sorted []*module) {
 	slices.SortFunc(modules, func(a, b *module) int { return strings.Compare(a.Path, b.Path) })
 	if len(modules) == 0 {
-		return nil, errors.New("no released module in the workspace")
+		fail("no released module in the workspace")
 	}
 	root := modules[0].Path
-	var sorted []*module
 	done := make(map[string]bool)
 	for len(sorted) < len(modules) {
 		n := len(sorted)
@@ -104,15 +79,11 @@ func inOrder(modules []*module) ([]*module, error) {
 			}
 		}
 		if len(sorted) == n {
-			return nil, fmt.Errorf("%s and others require each other, or a module that is not released", firstNot(done, modules))
+			stuck := slices.IndexFunc(modules, func(m *module) bool { return !done[m.Path] })
+			fail("%s and others require each other, or a module that is not released", modules[stuck].Path)
 		}
 	}
-	return sorted, nil
-}
-
-func firstNot(done map[string]bool, modules []*module) string {
-	i := slices.IndexFunc(modules, func(m *module) bool { return !done[m.Path] })
-	return modules[i].Path
+	return sorted
 }
 
 // isWithin reports whether module or package p is root or below it.

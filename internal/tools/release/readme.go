@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 )
@@ -21,11 +19,10 @@ var (
 
 // parseReadme reads the commands in the code blocks of the Install section, and the first
 // complete program.
-func parseReadme(text string) (readme, error) {
-	var r readme
+func parseReadme(text string) (r readme) {
 	install := section.FindStringSubmatch(text)
 	if install == nil {
-		return r, errors.New(`README.md: no section "## Install"`)
+		fail(`README.md: no section "## Install"`)
 	}
 	for _, block := range fence.FindAllStringSubmatch(install[1], -1) {
 		if block[1] != "sh" {
@@ -40,15 +37,16 @@ func parseReadme(text string) (readme, error) {
 			case len(words) == 3 && words[0] == "go" && words[1] == "install":
 				r.install = append(r.install, words[2])
 			default:
-				return r, fmt.Errorf("README.md: Install: %q is neither go get PACKAGE nor go install PACKAGE@latest", strings.TrimSpace(line))
+				fail("README.md: Install: %q is neither go get PACKAGE nor go install PACKAGE@latest", strings.TrimSpace(line))
 			}
 		}
 	}
 	for _, block := range fence.FindAllStringSubmatch(text, -1) {
 		if block[1] == "go" && strings.HasPrefix(block[2], "package main\n") {
 			r.program = block[2]
-			return r, nil
+			return r
 		}
 	}
-	return r, errors.New("README.md: no code block with a complete program (package main)")
+	fail("README.md: no code block with a complete program (package main)")
+	return r
 }

@@ -134,9 +134,7 @@ func write(t *testing.T, name, text string) {
 
 func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	out, err := command{dir: dir}.run(t.Context(), "git", args...)
-	must(t, err)
-	return out
+	return command{dir: dir}.run(t.Context(), "git", args...)
 }
 
 func must(t *testing.T, err error) {
@@ -146,15 +144,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func mustFail(t *testing.T, err error, text string) {
+func mustFail(t *testing.T, f func(), text string) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), text) {
+	if err := attempt(f); err == nil || !strings.Contains(err.Error(), text) {
 		t.Errorf("got error %v, want one with %q", err, text)
 	}
 }
 
 func TestUsersCanGetEveryModuleOfARelease(t *testing.T) {
-	must(t, checkWorkingTree(t.Context(), commitRepository(t, nil)))
+	checkWorkingTree(t.Context(), commitRepository(t, nil))
 }
 
 func TestAShallowCloneCanBeChecked(t *testing.T) {
@@ -162,13 +160,13 @@ func TestAShallowCloneCanBeChecked(t *testing.T) {
 	git(t, dir, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", "Second")
 	shallow := filepath.Join(t.TempDir(), "shallow")
 	git(t, dir, "clone", "-q", "--depth=1", "file://"+filepath.ToSlash(dir), shallow)
-	must(t, checkWorkingTree(t.Context(), shallow))
+	checkWorkingTree(t.Context(), shallow)
 }
 
 func TestTheCheckReleasesUncommittedChanges(t *testing.T) {
 	dir := commitRepository(t, nil)
 	write(t, filepath.Join(dir, "new.go"), "package other\n")
-	mustFail(t, checkWorkingTree(t.Context(), dir), "found packages lib (lib.go) and other (new.go)")
+	mustFail(t, func() { checkWorkingTree(t.Context(), dir) }, "found packages lib (lib.go) and other (new.go)")
 	if status := git(t, dir, "status", "--porcelain"); status != "?? new.go" {
 		t.Errorf("the check changed the repository: git status prints %q", status)
 	}
@@ -199,15 +197,14 @@ func TestTheCheckFindsAReleaseThatUsersCannotUse(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := newRelease(t.Context(), commitRepository(t, nil), t.TempDir(), "v0.1.0")
-			must(t, err)
-			must(t, r.build(t.Context()))
+			r := newRelease(t.Context(), commitRepository(t, nil), t.TempDir(), "v0.1.0")
+			r.build(t.Context())
 			path := filepath.Join(r.clone, filepath.FromSlash(test.file))
 			text, err := os.ReadFile(path)
 			must(t, err)
 			write(t, path, strings.ReplaceAll(string(text), test.old, test.new))
-			must(t, r.commitAndTag(t.Context(), r.modules...))
-			mustFail(t, r.check(t.Context()), test.want)
+			r.commitAndTag(t.Context(), r.modules...)
+			mustFail(t, func() { r.check(t.Context()) }, test.want)
 		})
 	}
 }
@@ -240,16 +237,15 @@ func TestTheCheckFindsAModuleThatBringsRequirementsOfAnother(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mustFail(t, checkWorkingTree(t.Context(), commitRepository(t, test.changes)), test.want)
+			mustFail(t, func() { checkWorkingTree(t.Context(), commitRepository(t, test.changes)) }, test.want)
 		})
 	}
 }
 
 func TestTheCheckComparesTheReadmeWithTheModules(t *testing.T) {
-	r, err := newRelease(t.Context(), commitRepository(t, nil), t.TempDir(), "v0.1.0")
-	must(t, err)
-	must(t, r.build(t.Context()))
-	must(t, r.fillProxy(t.Context()))
+	r := newRelease(t.Context(), commitRepository(t, nil), t.TempDir(), "v0.1.0")
+	r.build(t.Context())
+	r.fillProxy(t.Context())
 	text := repository["README.md"]
 	for name, test := range map[string]struct{ old, new, want string }{
 		"a module is missing":        {"go get " + lib + "/bstore\n", "", "Install lacks these lines:\ngo get " + lib + "/bstore"},
@@ -262,14 +258,11 @@ func TestTheCheckComparesTheReadmeWithTheModules(t *testing.T) {
 		"the program fails":          {"func main() {}", "func main() { panic(1) }", "panic: 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			readme, err := parseReadme(strings.Replace(text, test.old, test.new, 1))
-			if err == nil {
-				err = r.checkInstallSection(t.Context(), readme)
-			}
-			if err == nil {
-				err = r.useTogether(t.Context(), readme)
-			}
-			mustFail(t, err, test.want)
+			mustFail(t, func() {
+				readme := parseReadme(strings.Replace(text, test.old, test.new, 1))
+				r.checkInstallSection(t.Context(), readme)
+				r.useTogether(t.Context(), readme)
+			}, test.want)
 		})
 	}
 }
@@ -280,12 +273,12 @@ func TestTagPutsOneTagPerModuleOnOneCommitBesideTheBranch(t *testing.T) {
 	t.Setenv("GIT_COMMITTER_EMAIL", "a@example.com")
 	head := git(t, dir, "rev-parse", "HEAD")
 
-	must(t, tag(t.Context(), dir, "v0.1.0", true))
+	tag(t.Context(), dir, "v0.1.0", true)
 	if tags := git(t, dir, "tag"); tags != "" {
 		t.Errorf("the dry run made tags: %s", tags)
 	}
 
-	must(t, tag(t.Context(), dir, "v0.1.0", false))
+	tag(t.Context(), dir, "v0.1.0", false)
 	want := "astore/v0.1.0\nbstore/v0.1.0\ncmd/lib/v0.1.0\nv0.1.0"
 	if tags := git(t, dir, "tag"); tags != want {
 		t.Errorf("tags are\n%s\nwant\n%s", tags, want)
@@ -301,17 +294,17 @@ func TestTagPutsOneTagPerModuleOnOneCommitBesideTheBranch(t *testing.T) {
 		t.Errorf("the tags are at %v, want one commit on top of %s", slices.Collect(maps.Keys(commits)), head)
 	}
 
-	mustFail(t, tag(t.Context(), dir, "v0.1.0", false), "a published version can never change")
+	mustFail(t, func() { tag(t.Context(), dir, "v0.1.0", false) }, "a published version can never change")
 }
 
 func TestTagRefusesAStateThatIsNotReady(t *testing.T) {
 	dir := commitRepository(t, nil)
-	mustFail(t, tag(t.Context(), dir, "v0.2.0", true), `CHANGELOG.md has no section "## [0.2.0]"`)
+	mustFail(t, func() { tag(t.Context(), dir, "v0.2.0", true) }, `CHANGELOG.md has no section "## [0.2.0]"`)
 	for _, version := range []string{"0.1.0", "v0.1", "v01.0.0", "v0.1.0+meta", "latest"} {
-		mustFail(t, checkVersionSyntax(version), "must look like v0.1.0")
+		mustFail(t, func() { checkVersionSyntax(version) }, "must look like v0.1.0")
 	}
 	write(t, filepath.Join(dir, "new.go"), "package lib\n")
-	mustFail(t, tag(t.Context(), dir, "v0.1.0", true), "commit your changes first")
+	mustFail(t, func() { tag(t.Context(), dir, "v0.1.0", true) }, "commit your changes first")
 }
 
 func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
@@ -320,14 +313,11 @@ func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
 	platforms = []string{runtime.GOOS + "/" + runtime.GOARCH}
 	t.Cleanup(func() { platforms = all })
 
-	first, err := distFiles(t.Context(), dir, "v0.1.0") // a preview
-	must(t, err)
-	r, err := newRelease(t.Context(), dir, t.TempDir(), "v0.1.0")
-	must(t, err)
-	must(t, r.build(t.Context()))
+	first := distFiles(t.Context(), dir, "v0.1.0") // a preview
+	r := newRelease(t.Context(), dir, t.TempDir(), "v0.1.0")
+	r.build(t.Context())
 	git(t, r.clone, "checkout", "-q", "--detach", "v0.1.0") // as in the release workflow
-	second, err := distFiles(t.Context(), r.clone, "v0.1.0")
-	must(t, err)
+	second := distFiles(t.Context(), r.clone, "v0.1.0")
 	if len(first) != 2 || len(second) != 2 || first[1].name != "SHA256SUMS" {
 		t.Fatalf("got %d and %d files, want an archive and SHA256SUMS", len(first), len(second))
 	}
@@ -339,10 +329,8 @@ func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
 	}
 	archive := filepath.Join(t.TempDir(), "archive")
 	must(t, os.WriteFile(archive, first[0].data, 0o644))
-	_, err = command{dir: filepath.Dir(archive)}.run(t.Context(), "tar", "xzf", archive, "--strip-components=1")
-	must(t, err)
-	out, err := command{dir: filepath.Dir(archive)}.run(t.Context(), "./lib", "version")
-	must(t, err)
+	command{dir: filepath.Dir(archive)}.run(t.Context(), "tar", "xzf", archive, "--strip-components=1")
+	out := command{dir: filepath.Dir(archive)}.run(t.Context(), "./lib", "version")
 	if want := "lib v0.1.0 " + git(t, r.clone, "rev-parse", "v0.1.0^{commit}"); out != want {
 		t.Errorf("the packed command says %q, want %q", out, want)
 	}
