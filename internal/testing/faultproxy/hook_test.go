@@ -123,30 +123,3 @@ func TestHookDoesNotSeeEarlierBytes(t *testing.T) {
 	send(t, c, "other")
 	want(t, c, "other")
 }
-
-func TestAfterCanCutAMessageInTheMiddle(t *testing.T) {
-	p := faultproxy.Start(t, startEcho(t))
-	c := dial(t, p)
-	p.ToClient.After(3, p.Cut)
-	send(t, c, "hello")
-	want(t, c, "hel")
-	wantBroken(t, c)
-	if n := p.ToClient.Bytes(); n != 3 {
-		t.Errorf("%d bytes were forwarded, want 3", n)
-	}
-}
-
-func TestAfterCanHoldTheRestOfAMessage(t *testing.T) {
-	p := faultproxy.Start(t, startEcho(t))
-	c := dial(t, p)
-	first, second := make(chan struct{}), make(chan struct{})
-	p.ToClient.After(4, func() { p.ToClient.Hold(); close(second) })
-	p.ToClient.After(2, func() { close(first) })
-	send(t, c, "hello")
-	want(t, c, "hell")
-	wantSeen(t, first)
-	wantSeen(t, second)
-	wantSilence(t, c)
-	p.Heal()
-	want(t, c, "o")
-}

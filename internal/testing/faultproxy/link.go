@@ -1,7 +1,6 @@
 package faultproxy
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -22,10 +21,9 @@ type Link struct {
 	lost  atomic.Int64 // dropped
 
 	// Guarded by the mutex of the proxy.
-	mode   mode
-	delay  time.Duration
-	counts []*count
-	hooks  []*hook
+	mode  mode
+	delay time.Duration
+	hooks []*hook
 }
 
 // Hold holds bytes until Heal, after which they arrive on their connection. When the proxy holds
@@ -83,38 +81,4 @@ func (p *Proxy) set(m mode, links ...*Link) {
 		}
 	}
 	p.wakeAll()
-}
-
-// A count is a call of After that has not fired yet.
-type count struct {
-	left int
-	act  func()
-}
-
-// After calls act once, as soon as n more bytes were forwarded in this direction, summed over
-// all connections. The connection with the last of them forwards no further byte before act
-// returns, so After(n, proxy.Cut) cuts a message in the middle.
-func (l *Link) After(n int, act func()) {
-	l.proxy.mu.Lock()
-	defer l.proxy.mu.Unlock()
-	l.counts = append(l.counts, &count{n, act})
-}
-
-// take counts up to n bytes that are about to be forwarded, and returns how many may be
-// forwarded before act must be called. The caller holds the mutex.
-func (l *Link) take(n int) (allowed int, act func()) {
-	next := -1
-	for i, c := range l.counts {
-		if c.left <= n {
-			n, next = c.left, i
-		}
-	}
-	for _, c := range l.counts {
-		c.left -= n
-	}
-	if next >= 0 {
-		act = l.counts[next].act
-		l.counts = slices.Delete(l.counts, next, next+1)
-	}
-	return n, act
 }

@@ -116,7 +116,7 @@ func (p *pipe) wakeUp() {
 
 func (p *pipe) write(to net.Conn) {
 	for {
-		c, act, ok := p.next()
+		c, ok := p.next()
 		switch {
 		case !ok:
 			return
@@ -133,28 +133,26 @@ func (p *pipe) write(to net.Conn) {
 		if err != nil {
 			p.fail()
 		}
-		if act != nil {
-			act()
-		}
 	}
 }
 
-// next waits until bytes may be forwarded and takes them from the queue: a whole chunk, or as
-// many bytes as may be forwarded before act. It returns false when the connection has ended.
-func (p *pipe) next() (c chunk, act func(), ok bool) {
+// next waits until a chunk may be forwarded and takes it from the queue. It returns false when the
+// connection has ended.
+func (p *pipe) next() (c chunk, ok bool) {
 	for {
-		wait, found := time.Duration(-1), false
+		wait := time.Duration(-1)
 		p.conn.proxy.mu.Lock()
 		if len(p.queue) > 0 && p.link.mode == pass {
 			wait = time.Until(p.queue[0].arrived.Add(p.link.delay))
-			if found = wait <= 0; found {
-				c, act = p.take()
+			if wait <= 0 {
+				c, p.queue = p.queue[0], p.queue[1:]
+				p.size -= len(c.data)
+				p.wakeUp()
+				p.conn.proxy.mu.Unlock()
+				return c, p.conn.life.Err() == nil
 			}
 		}
 		p.conn.proxy.mu.Unlock()
-		if found {
-			return c, act, p.conn.life.Err() == nil
-		}
 		var due <-chan time.Time
 		if wait > 0 {
 			due = time.After(wait)
@@ -163,29 +161,9 @@ func (p *pipe) next() (c chunk, act func(), ok bool) {
 		case <-p.wake:
 		case <-due:
 		case <-p.conn.life.Done():
-			return chunk{}, nil, false
+			return chunk{}, false
 		}
 	}
-}
-
-// take removes bytes from the queue: a whole chunk, or as many bytes as may be forwarded before
-// act. The caller holds the mutex.
-func (p *pipe) take() (c chunk, act func()) {
-	c = p.queue[0]
-	if c.end != nil {
-		p.queue = p.queue[1:]
-		return c, nil
-	}
-	n, act := p.link.take(len(c.data))
-	if n == len(c.data) {
-		p.queue = p.queue[1:]
-	} else {
-		p.queue[0].data = c.data[n:]
-		c.data = c.data[:n]
-	}
-	p.size -= n
-	p.wakeUp()
-	return c, act
 }
 
 // other returns the opposite direction of the connection.

@@ -39,7 +39,7 @@ const etcdRequest = 2 * time.Second
 // An Etcd is one etcd server.
 type Etcd struct {
 	*Process
-	Port int
+	endpoint
 	peer int // port for the other members of its cluster
 	opts EtcdOptions
 }
@@ -62,17 +62,14 @@ func StartEtcdCluster(t testing.TB, n int, opts EtcdOptions) *EtcdCluster {
 	c := &EtcdCluster{t: t, Nodes: make([]*Etcd, n)}
 	members := make([]string, n)
 	for i := range c.Nodes {
-		node := &Etcd{Port: ports.Reserve(t), peer: ports.Reserve(t), opts: opts}
+		node := &Etcd{endpoint: endpoint{ports.Reserve(t)}, peer: ports.Reserve(t), opts: opts}
 		c.Nodes[i] = node
 		members[i] = fmt.Sprintf("%s=http://%s", node.name(), node.advertised())
 	}
 	for _, node := range c.Nodes {
 		node.prepare(t, strings.Join(members, ","))
-		node.launch()
 	}
-	for _, node := range c.Nodes {
-		node.await()
-	}
+	startAll(c.Nodes...)
 	if opts.Password != "" {
 		c.Nodes[0].EnableAuth(opts.Password)
 	}
@@ -138,17 +135,8 @@ func builtTools() (dirs []string) {
 	return dirs
 }
 
-// Addr returns the address for clients, as 127.0.0.1:port.
-func (e *Etcd) Addr() string { return ports.Addr(e.Port) }
-
 // Addrs returns the addresses of all servers for clients.
-func (c *EtcdCluster) Addrs() []string {
-	list := make([]string, len(c.Nodes))
-	for i, e := range c.Nodes {
-		list[i] = e.Addr()
-	}
-	return list
-}
+func (c *EtcdCluster) Addrs() []string { return addrs(c.Nodes) }
 
 // healthy returns an error unless the server has a leader and can write.
 func (e *Etcd) healthy() error {

@@ -12,7 +12,7 @@ import (
 // it answers. A learner refuses almost all requests.
 func (e *Etcd) StartLearner(t testing.TB) *Etcd {
 	t.Helper()
-	l := &Etcd{Port: ports.Reserve(t), peer: ports.Reserve(t), opts: e.opts}
+	l := &Etcd{endpoint: endpoint{ports.Reserve(t)}, peer: ports.Reserve(t), opts: e.opts}
 	request := map[string]any{"peerURLs": []string{"http://" + l.advertised()}, "isLearner": true}
 	if err := e.Ask("/v3/cluster/member/add", request, nil); err != nil {
 		t.Fatalf("add a learner: %v", err)
@@ -20,7 +20,6 @@ func (e *Etcd) StartLearner(t testing.TB) *Etcd {
 	l.opts.Args = append(l.opts.Args, "--initial-cluster-state=existing")
 	l.prepare(t, fmt.Sprintf("%s=http://%s,%s=http://%s", e.name(), e.advertised(), l.name(), l.advertised()))
 	l.prog.ready = func() error { return l.call(http.MethodGet, "/version", nil, nil) }
-	l.launch()
-	l.await()
+	startAll(l)
 	return l
 }

@@ -13,7 +13,7 @@ import (
 // An EtcdProxy is an "etcd grpc-proxy" in front of etcd servers.
 type EtcdProxy struct {
 	*Process
-	Port int
+	endpoint
 }
 
 // StartEtcdProxy starts a proxy, without TLS, in front of the servers with these addresses, and
@@ -21,7 +21,7 @@ type EtcdProxy struct {
 func StartEtcdProxy(t testing.TB, addrs ...string) *EtcdProxy {
 	t.Helper()
 	dir := t.TempDir()
-	p := &EtcdProxy{Port: ports.Reserve(t)}
+	p := &EtcdProxy{endpoint: endpoint{ports.Reserve(t)}}
 	p.Process = newProcess(t, dir, program{
 		binary: "etcd",
 		args: []string{
@@ -34,13 +34,9 @@ func StartEtcdProxy(t testing.TB, addrs ...string) *EtcdProxy {
 		ready: p.healthy,
 		paths: builtTools(),
 	})
-	p.launch()
-	p.await()
+	startAll(p)
 	return p
 }
-
-// Addr returns the address for clients, as 127.0.0.1:port.
-func (p *EtcdProxy) Addr() string { return ports.Addr(p.Port) }
 
 func (p *EtcdProxy) healthy() error {
 	client := http.Client{Timeout: etcdRequest, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -37,14 +37,14 @@ type MariaDBOptions struct {
 // A MariaDB is one mariadbd with a data folder of its own.
 type MariaDB struct {
 	*Process
-	Port int
+	endpoint
 }
 
 // StartMariaDB starts a MariaDB server and waits until it is ready. Data survives a Restart.
 func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	t.Helper()
 	dir := t.TempDir()
-	m := &MariaDB{Port: ports.Reserve(t)}
+	m := &MariaDB{endpoint: endpoint{ports.Reserve(t)}}
 	setUp := append([]string{
 		"CREATE DATABASE IF NOT EXISTS " + MariaDBDatabase,
 		fmt.Sprintf("CREATE USER IF NOT EXISTS '%s'@'%%' IDENTIFIED BY '%s'", MariaDBUser, MariaDBPassword),
@@ -77,13 +77,9 @@ func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 		ready:  m.greets,
 		paths:  []string{"/usr/sbin"},
 	})
-	m.launch()
-	m.await()
+	startAll(m)
 	return m
 }
-
-// Addr returns the address of the server, as 127.0.0.1:port.
-func (m *MariaDB) Addr() string { return ports.Addr(m.Port) }
 
 // URL returns the URL of the store in the database of tests, through an address of the server or
 // of a proxy in front of it.

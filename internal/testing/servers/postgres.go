@@ -25,7 +25,7 @@ type PostgresOptions struct {
 // A Postgres is one PostgreSQL server.
 type Postgres struct {
 	*Process
-	Port int
+	endpoint
 	opts PostgresOptions
 }
 
@@ -45,8 +45,7 @@ func StartPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 			"--encoding=UTF8", "--locale=C", "--no-sync")
 		p.configure(dir)
 	})
-	p.launch()
-	p.await()
+	startAll(p)
 	return p
 }
 
@@ -58,8 +57,7 @@ func (p *Postgres) StartReplica(t testing.TB) *Postgres {
 		r.runAsOwner("pg_basebackup", "--pgdata="+dir, "--wal-method=stream", "--checkpoint=fast", "--no-sync",
 			"--write-recovery-conf", fmt.Sprintf("--dbname=host=127.0.0.1 port=%d user=postgres application_name=replica", p.Port))
 	})
-	r.launch()
-	r.await()
+	startAll(r)
 	return r
 }
 
@@ -71,7 +69,7 @@ func (p *Postgres) Promote() {
 
 func newPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgres, dir string)) *Postgres {
 	t.Helper()
-	p := &Postgres{Port: ports.Reserve(t), opts: opts}
+	p := &Postgres{endpoint: endpoint{ports.Reserve(t)}, opts: opts}
 	dir := serverDir(t)
 	settings := append([]string{
 		fmt.Sprintf("port=%d", p.Port),
@@ -100,7 +98,6 @@ func newPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgres
 			initialize(p, data)
 		},
 		ready:   p.ping,
-		halt:    fastShutdown,
 		attr:    serverAttributes(t),
 		signals: signalPostgres,
 	})
@@ -159,9 +156,6 @@ func (p *Postgres) runAsOwner(name string, args ...string) {
 	}
 }
 
-// Addr returns the address of the server, as 127.0.0.1:port.
-func (p *Postgres) Addr() string { return ports.Addr(p.Port) }
-
 // URL returns the URL of the database postgres for its superuser.
 func (p *Postgres) URL() string { return PostgresURL(p.Addr()) }
 
@@ -219,13 +213,13 @@ type PgBouncerOptions struct {
 // A PgBouncer is a connection pooler in front of a server.
 type PgBouncer struct {
 	*Process
-	Port int
+	endpoint
 }
 
 // StartPgBouncer starts a pooler in front of p and waits until it answers.
 func StartPgBouncer(t testing.TB, p *Postgres, opts PgBouncerOptions) *PgBouncer {
 	t.Helper()
-	b := &PgBouncer{Port: ports.Reserve(t)}
+	b := &PgBouncer{endpoint: endpoint{ports.Reserve(t)}}
 	dir := serverDir(t)
 	mode := opts.Mode
 	if mode == "" {
@@ -261,13 +255,9 @@ func StartPgBouncer(t testing.TB, p *Postgres, opts PgBouncerOptions) *PgBouncer
 		},
 		attr: serverAttributes(t),
 	})
-	b.launch()
-	b.await()
+	startAll(b)
 	return b
 }
-
-// Addr returns the address of the pooler, as 127.0.0.1:port.
-func (b *PgBouncer) Addr() string { return ports.Addr(b.Port) }
 
 // postgresTimeout bounds one exchange of this package with a server.
 const postgresTimeout = 10 * time.Second

@@ -14,9 +14,6 @@ import (
 	"time"
 )
 
-// fastShutdown makes PostgreSQL end without waiting for its clients.
-const fastShutdown = syscall.SIGINT
-
 // serverUser returns the user to run PostgreSQL as, or nil for the current one. PostgreSQL
 // refuses to run as root.
 func serverUser(t testing.TB) *syscall.Credential {

@@ -6,8 +6,6 @@ import (
 	"testing"
 )
 
-const fastShutdown = syscall.SIGINT
-
 func serverAttributes(testing.TB) *syscall.SysProcAttr { return childAttributes() }
 
 func giveToServer(testing.TB, string) {}

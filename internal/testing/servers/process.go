@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 )
 
 const (
@@ -32,7 +34,6 @@ type program struct {
 	env    []string         // added to the environment of the test
 	init   func(dir string) // initializes an empty data folder, if the server does not do so itself
 	ready  func() error     // one attempt to use the server, bounded in time
-	halt   syscall.Signal   // signal for an orderly shutdown; SIGTERM by default
 	paths  []string         // folders to search before PATH
 
 	attr    *syscall.SysProcAttr                        // instead of childAttributes, if set
@@ -58,13 +59,19 @@ type Process struct {
 func newProcess(t testing.TB, dir string, prog program) *Process {
 	t.Helper()
 	p := &Process{t: t, prog: prog, path: lookup(t, prog), dir: dir}
-	if err := os.MkdirAll(p.DataDir(), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if prog.init != nil {
-		prog.init(p.DataDir())
-	}
+	p.initialize()
 	return p
+}
+
+// initialize creates the data folder.
+func (p *Process) initialize() {
+	p.t.Helper()
+	if err := os.MkdirAll(p.DataDir(), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	if p.prog.init != nil {
+		p.prog.init(p.DataDir())
+	}
 }
 
 // lookup returns the path of a program.
@@ -80,6 +87,34 @@ func lookup(t testing.TB, prog program) string {
 		t.Fatalf("%s is not installed; run: make deps", prog.binary)
 	}
 	return path
+}
+
+// An endpoint is the port of a server on the loopback interface.
+type endpoint struct{ Port int }
+
+// Addr returns the address for clients, as 127.0.0.1:port.
+func (e *endpoint) Addr() string { return ports.Addr(e.Port) }
+
+// addrs returns the addresses of several servers.
+func addrs[S interface{ Addr() string }](nodes []S) []string {
+	list := make([]string, len(nodes))
+	for i, node := range nodes {
+		list[i] = node.Addr()
+	}
+	return list
+}
+
+// startAll starts servers concurrently, and waits until all of them are ready.
+func startAll[S interface {
+	launch()
+	await()
+}](nodes ...S) {
+	for _, node := range nodes {
+		node.launch()
+	}
+	for _, node := range nodes {
+		node.await()
+	}
 }
 
 // launch starts the server and returns before it is ready, so that several servers can start
@@ -147,17 +182,6 @@ func (p *Process) Kill() {
 	p.finish(syscall.SIGKILL)
 }
 
-// Shutdown ends the server as an administrator would, and waits until it has ended.
-func (p *Process) Shutdown() {
-	p.t.Helper()
-	p.Continue()
-	halt := p.prog.halt
-	if halt == 0 {
-		halt = syscall.SIGTERM
-	}
-	p.finish(halt)
-}
-
 // Stop suspends the server with SIGSTOP and waits until it is suspended. Its connections stay
 // open, and it does not reply.
 func (p *Process) Stop() {
@@ -194,8 +218,7 @@ func (p *Process) Continue() {
 func (p *Process) Restart() {
 	p.t.Helper()
 	p.Kill()
-	p.launch()
-	p.await()
+	startAll(p)
 }
 
 // Wipe restarts the server without its data.
@@ -205,14 +228,8 @@ func (p *Process) Wipe() {
 	if err := os.RemoveAll(p.DataDir()); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := os.MkdirAll(p.DataDir(), 0o700); err != nil {
-		p.t.Fatal(err)
-	}
-	if p.prog.init != nil {
-		p.prog.init(p.DataDir())
-	}
-	p.launch()
-	p.await()
+	p.initialize()
+	startAll(p)
 }
 
 // Running reports whether the process exists. A stopped process counts as running.

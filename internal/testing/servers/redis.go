@@ -39,7 +39,7 @@ func (o *RedisOptions) login() (user, password string) {
 // A Redis is one redis-server, or one Sentinel.
 type Redis struct {
 	*Process
-	Port int
+	endpoint
 
 	opts RedisOptions
 	bus  int // port of the cluster bus
@@ -58,18 +58,8 @@ func StartRedisNodes(t testing.TB, n int, opts RedisOptions) []*Redis {
 	for i := range nodes {
 		nodes[i] = newRedis(t, opts)
 	}
-	startAll(nodes)
+	startAll(nodes...)
 	return nodes
-}
-
-// startAll starts servers concurrently.
-func startAll(nodes []*Redis) {
-	for _, r := range nodes {
-		r.launch()
-	}
-	for _, r := range nodes {
-		r.await()
-	}
 }
 
 // newRedis prepares a server. The given lines of configuration come after the common ones and
@@ -77,7 +67,7 @@ func startAll(nodes []*Redis) {
 func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	t.Helper()
 	dir := t.TempDir()
-	r := &Redis{Port: ports.Reserve(t), opts: opts}
+	r := &Redis{endpoint: endpoint{ports.Reserve(t)}, opts: opts}
 	config := r.commonConfig()
 	config = append(config,
 		"dir "+strconv.Quote(filepath.Join(dir, "data")),
@@ -141,9 +131,6 @@ func (r *Redis) writeACL(t testing.TB, dir string) string {
 	writeLines(t, path, append(lines, r.opts.ACL...))
 	return path
 }
-
-// Addr returns the address of the server, as 127.0.0.1:port.
-func (r *Redis) Addr() string { return ports.Addr(r.Port) }
 
 // Dial opens a connection with all rights.
 func (r *Redis) Dial() (*RESPConn, error) {
@@ -219,15 +206,6 @@ func each(nodes []*Redis, check func(*Redis) error) error {
 func awake(nodes []*Redis) (n int) {
 	each(nodes, func(*Redis) error { n++; return nil })
 	return n
-}
-
-// addrs returns the addresses of several servers.
-func addrs(nodes []*Redis) []string {
-	list := make([]string, len(nodes))
-	for i, r := range nodes {
-		list[i] = r.Addr()
-	}
-	return list
 }
 
 func yesNo(b bool) string {

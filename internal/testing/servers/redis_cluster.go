@@ -37,7 +37,7 @@ func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
 	for range 2 * clusterPrimaries {
 		c.Nodes = append(c.Nodes, newClusterNode(t, opts))
 	}
-	startAll(c.Nodes)
+	startAll(c.Nodes...)
 	c.join()
 	for i, replica := range c.Nodes[clusterPrimaries:] {
 		replica.Must("CLUSTER", "REPLICATE", c.Nodes[i].Must("CLUSTER", "MYID").(string))
@@ -149,7 +149,7 @@ func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
 			c.t.Fatal(err)
 		}
 	}
-	startAll(nodes)
+	startAll(nodes...)
 }
 
 // MoveSlot begins to move the slot of a key to another primary, and returns the function that moves

@@ -38,13 +38,13 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *Se
 	for range replicas {
 		g.Nodes = append(g.Nodes, newRedis(t, opts, fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))
 	}
-	startAll(g.Nodes)
+	startAll(g.Nodes...)
 	// Sentinels rarely look for replicas, so the replicas should be connected from the start.
 	Poll(t, settleLimit, func() error { return hasReplicas(primary, replicas) })
 	for range sentinels {
 		g.Sentinels = append(g.Sentinels, newSentinel(t, primary, sentinels/2+1))
 	}
-	startAll(g.Sentinels)
+	startAll(g.Sentinels...)
 	g.AwaitSentinels()
 	return g
 }
@@ -54,7 +54,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *Se
 func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 	t.Helper()
 	dir := t.TempDir()
-	s := &Redis{Port: ports.Reserve(t), opts: RedisOptions{TLS: primary.opts.TLS, Env: primary.opts.Env}}
+	s := &Redis{endpoint: endpoint{ports.Reserve(t)}, opts: RedisOptions{TLS: primary.opts.TLS, Env: primary.opts.Env}}
 	const file = "sentinel.conf"
 	s.Process = newProcess(t, dir, program{
 		binary: "redis-server",

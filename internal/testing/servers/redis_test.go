@@ -60,19 +60,6 @@ func TestRestartInMemoryLosesTheData(t *testing.T) {
 	wantAnswer(t, r, int64(0), "DBSIZE")
 }
 
-func TestShutdownIsOrderly(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{})
-	r.Must("SET", "k", "v")
-	r.Stop() // Shutdown works on a stopped server
-	r.Shutdown()
-	wantRefused(t, r.Addr())
-	if log := r.Log(); !strings.Contains(log, "bye bye") {
-		t.Errorf("no orderly shutdown in the log:\n%s", log)
-	}
-	r.Restart()
-	wantAnswer(t, r, "v", "GET", "k")
-}
-
 func TestStoppedServerRepliesAfterContinue(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	c, err := r.Dial()

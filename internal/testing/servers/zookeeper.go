@@ -42,7 +42,7 @@ type ZooKeeperOptions struct {
 // A ZooKeeper is one server, either standalone or a member of an ensemble.
 type ZooKeeper struct {
 	*Process
-	Port int
+	endpoint
 }
 
 // A ZooKeeperEnsemble is a group of servers that elect a leader.
@@ -55,8 +55,7 @@ type ZooKeeperEnsemble struct {
 func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
 	t.Helper()
 	z := newZooKeeper(t, ports.Reserve(t), 0, nil, opts)
-	z.launch()
-	z.await()
+	startAll(z)
 	return z
 }
 
@@ -118,7 +117,7 @@ func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOpti
 	}
 	args = append(args, opts.Java...)
 	args = append(args, "-cp", jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path)
-	z := &ZooKeeper{Port: port}
+	z := &ZooKeeper{endpoint: endpoint{port}}
 	z.Process = newProcess(t, dir, program{
 		binary: "java",
 		args:   args,
@@ -132,9 +131,6 @@ func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOpti
 	})
 	return z
 }
-
-// Addr returns the address of the server, as 127.0.0.1:port.
-func (z *ZooKeeper) Addr() string { return ports.Addr(z.Port) }
 
 // Word sends a four-letter command, such as "mntr", and returns the reply.
 func (z *ZooKeeper) Word(word string) (string, error) {
@@ -181,13 +177,7 @@ func (z *ZooKeeper) Stats() (map[string]string, error) {
 }
 
 // Addrs returns the addresses of all servers.
-func (e *ZooKeeperEnsemble) Addrs() []string {
-	var list []string
-	for _, z := range e.Nodes {
-		list = append(list, z.Addr())
-	}
-	return list
-}
+func (e *ZooKeeperEnsemble) Addrs() []string { return addrs(e.Nodes) }
 
 // Leader returns the leader. It waits for the end of an election.
 func (e *ZooKeeperEnsemble) Leader() *ZooKeeper {
@@ -228,9 +218,6 @@ func (e *ZooKeeperEnsemble) Restart(nodes ...*ZooKeeper) {
 	e.t.Helper()
 	for _, z := range nodes {
 		z.Kill()
-		z.launch()
 	}
-	for _, z := range nodes {
-		z.await()
-	}
+	startAll(nodes...)
 }
