@@ -1,12 +1,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,16 +78,8 @@ func (b *bench) check(args []string) error {
 }
 
 func (b *bench) run() error {
-	ctx, stop := context.WithCancelCause(context.Background())
-	defer stop(nil)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	go func() {
-		if sig, ok := (<-signals).(syscall.Signal); ok {
-			stop(&signalled{int(sig)})
-		}
-	}()
+	ctx, stop := untilSignal()
+	defer stop()
 	var file *os.File // opened early, so that an error is reported before the measurements
 	if b.svg != "" {
 		var err error

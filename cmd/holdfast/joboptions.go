@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
@@ -84,18 +83,11 @@ func (o *jobOptions) addTo(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{lostTerm, lostKill, lostWarn}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// addHoldTo adds the flags about how long the lock is held. --at-least is the former name of
-// --min-hold.
+// addHoldTo adds the flags about how long the lock is held.
 func (o *jobOptions) addHoldTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Var((*durationValue)(&o.minHold), "min-hold", "keep the lock closed for this long after it was acquired, even if CMD exits earlier")
 	f.Var((*durationValue)(&o.period), "period", "run CMD at most once per period of this length on all hosts; see above")
-	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "at-least" {
-			name = "min-hold"
-		}
-		return pflag.NormalizedName(name)
-	})
 }
 
 // check returns a usageError for the mistakes that can be found before anything is changed,

@@ -120,12 +120,10 @@ func TestSharedHoldersCoexistAndSlotsAreLimited(t *testing.T) {
 
 func TestMinHoldKeepsTheLockClosedAfterAQuickJob(t *testing.T) {
 	s := newSite(t)
-	for name, flag := range map[string]string{"quick": "--min-hold", "former name of the flag": "--at-least"} {
-		s.run("run", flag, "1h", name, "--", "true").wantCode(0)
-		p := s.run("run", "-n", name, "--", "true")
-		p.wantCode(75)
-		p.wantErr("in cool-down after release by", "free again in ")
-	}
+	s.run("run", "--min-hold", "1h", "quick", "--", "true").wantCode(0)
+	p := s.run("run", "-n", "quick", "--", "true")
+	p.wantCode(75)
+	p.wantErr("in cool-down after release by", "free again in ")
 	// A job that did not start leaves the lock free.
 	s.run("run", "--min-hold", "1h", "none", "--", "./no-such-file").wantCode(127)
 	s.write("noshebang", "echo\n")
