@@ -43,12 +43,18 @@ type keyRecorder struct {
 func (r *keyRecorder) Err() error        { return context.Canceled }
 func (r *keyRecorder) Value(key any) any { r.key = key; return nil }
 
-// A contextEnd ends the contexts that were made from a lease and from parents with the same Done
-// channel. It does not refer to the Lease, so that a Lease can be garbage collected although
-// contexts were made from it.
+// A contextEnd ends the contexts that were made from a lease and from parents with the same key. It
+// does not refer to the Lease, so that a Lease can be garbage collected although contexts were made
+// from it.
 type contextEnd struct {
 	context.Context
 	cancel context.CancelCauseFunc
+}
+
+// A contextKey is equal for parents that end at the same moment with the same cause.
+type contextKey struct {
+	done  <-chan struct{} // of the parents
+	known bool            // package context can find their nearest ancestor that can be cancelled
 }
 
 // Context returns a context that ends with parent or with the lease, with a cause that
@@ -58,15 +64,20 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
 	}
-	return &leaseContext{Context: parent, end: l.p.contextEnd(parent, parent.Done()), lease: l}
+	key, source := contextKey{done: parent.Done()}, parent
+	// The ancestor knows the cause, like parent, and does not keep the values of parent.
+	if ancestor, ok := parent.Value(causeKey).(context.Context); ok && ancestor.Done() == key.done {
+		key.known, source = true, ancestor
+	}
+	return &leaseContext{Context: parent, end: l.p.contextEnd(source, key), lease: l}
 }
 
 // doneKey is the key of the contextEnd whose channel Done returns. It has no parent.
-var doneKey <-chan struct{} = make(chan struct{})
+var doneKey = contextKey{done: make(chan struct{})}
 
 // contextEnd returns a context that ends with parent or with the lease. Calls with the same key
 // share one, so that a long lease does not collect one for each call.
-func (p *part) contextEnd(parent context.Context, key <-chan struct{}) context.Context {
+func (p *part) contextEnd(parent context.Context, key contextKey) context.Context {
 	h := p.h
 	h.mu.Lock()
 	end, found := p.contexts[key]
@@ -74,32 +85,38 @@ func (p *part) contextEnd(parent context.Context, key <-chan struct{}) context.C
 	if found {
 		return end.Context
 	}
-	if parent.Done() == nil {
+	ends := parent.Done() != nil
+	if !ends {
 		parent = context.Background() // do not keep its values
 	}
-	ctx, cancel := context.WithCancelCause(parent) // without the mutex, because it may call methods of the program
+	// The mutex is not locked while package context may call methods of a parent that is a type of
+	// the program.
+	var made contextEnd
+	made.Context, made.cancel = context.WithCancelCause(parent)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if over := p.endedByLocked(); over != nil {
-		cancel(over)
-		return ctx
+	over := p.endedByLocked()
+	end, found = p.contexts[key]
+	if over == nil && !found {
+		if p.contexts == nil {
+			p.contexts = make(map[contextKey]contextEnd)
+		}
+		p.contexts[key] = made
 	}
-	if end, found := p.contexts[key]; found {
-		cancel(nil)
+	h.mu.Unlock()
+	switch {
+	case over != nil:
+		made.cancel(over)
+	case found:
+		made.cancel(nil)
 		return end.Context
-	}
-	if p.contexts == nil {
-		p.contexts = make(map[<-chan struct{}]contextEnd)
-	}
-	p.contexts[key] = contextEnd{ctx, cancel}
-	if parent.Done() != nil {
-		context.AfterFunc(ctx, func() {
+	case ends:
+		context.AfterFunc(made.Context, func() {
 			h.mu.Lock()
 			delete(p.contexts, key)
 			h.mu.Unlock()
 		})
 	}
-	return ctx
+	return made.Context
 }
 
 // TokenFrom returns the fencing token of the innermost lease that ctx was made from, or 0 if

@@ -267,6 +267,50 @@ func TestContextsOfParentsThatEndDifferentlyEndLikeTheirParents(t *testing.T) {
 	})
 }
 
+// A valueless context is one whose cause package context cannot find.
+type valueless struct{ context.Context }
+
+func (valueless) Value(any) any { return nil }
+
+func TestAParentDoesNotChangeTheCauseOfContextsOfOtherParents(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		lease := mustLock(t, newClient(t, memstore.New()), "n")
+		parent, cancel := context.WithCancelCause(t.Context())
+		hidden := lease.Context(valueless{parent})
+		ctx := lease.Context(parent)
+		cancel(errNet)
+		<-hidden.Done()
+		<-ctx.Done()
+		want(t, context.Cause(hidden), context.Cause(valueless{parent}))
+		want(t, context.Cause(ctx), errNet)
+	})
+}
+
+// An asking context uses the lease in its methods.
+type asking struct {
+	context.Context
+	lease *holdfast.Lease
+}
+
+func (a asking) Done() <-chan struct{} {
+	a.lease.Err()
+	return a.Context.Done()
+}
+
+func (a asking) Value(any) any { return a.lease.Err() }
+
+func TestMethodsOfAParentMayUseTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		lease := mustLock(t, newClient(t, memstore.New()), "n")
+		parent := asking{t.Context(), lease}
+		held := lease.Context(parent)
+		mustUnlock(t, lease)
+		for _, ctx := range []context.Context{held, lease.Context(parent)} {
+			want(t, context.Cause(ctx), holdfast.ErrNotHeld)
+		}
+	})
+}
+
 func TestEndedReentrantLeasesAreForgotten(t *testing.T) {
 	c := newClient(t, memstore.New())
 	outer := mustLock(t, c, "n")

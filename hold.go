@@ -42,7 +42,7 @@ type part struct {
 	// Guarded by the mutex of the hold.
 	released bool // it was unlocked
 	next     *part
-	contexts map[<-chan struct{}]contextEnd // by the Done channel of their parents
+	contexts map[contextKey]contextEnd
 }
 
 // newGrant makes a grant from an answer of the store, and its first hold, in one allocation.
@@ -248,7 +248,7 @@ func (h *hold) endLocked(why error) ending {
 
 // An ending holds the contexts to cancel when leases end. That happens after their mutex was
 // unlocked.
-type ending []map[<-chan struct{}]contextEnd
+type ending []map[contextKey]contextEnd
 
 func (e *ending) add(p *part) {
 	if p.contexts != nil {

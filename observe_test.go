@@ -184,7 +184,7 @@ func TestOutageDoesNotFloodTheLog(t *testing.T) {
 	})
 }
 
-func TestLeaseThatEndsDuringARenewalIsReportedOnce(t *testing.T) {
+func TestADroppedLeaseIsReportedAsLeaked(t *testing.T) {
 	leaked := make(chan holdfast.Event, 10)
 	c := newClient(t, memstore.New(), holdfast.WithObserver(func(e holdfast.Event) {
 		if e.Kind == holdfast.EventLeaked {
@@ -198,7 +198,7 @@ func TestLeaseThatEndsDuringARenewalIsReportedOnce(t *testing.T) {
 	carried := mustLock(t, c, "carried").Context(ctx)
 	func() {
 		lease := mustLock(t, c, "dropped")
-		lease.Context(ctx)
+		lease.Context(lease.Context(ctx))
 		lease.Done()
 	}()
 	timeout := time.After(10 * time.Second)
