@@ -283,6 +283,32 @@ func TestOnceBehindATryLockReturnsErrDone(t *testing.T) {
 	})
 }
 
+func TestOnceReturnsErrDoneIfItsKeepEndsAfterTheAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		other := newClient(t, s)
+		c := newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventWaiting {
+				time.Sleep(2 * time.Second) // the answer arrives meanwhile
+			}
+		}))
+		nothing := func(context.Context) error { return nil }
+		if err := other.Once(t.Context(), "n", time.Second, nothing); err != nil {
+			t.Fatal(err)
+		}
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			time.Sleep(100 * time.Millisecond)
+			return s.Acquire(ctx, req)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { mustUnlock(t, mustLock(t, c, "n")) })
+		synctest.Wait()
+		want(t, c.Once(t.Context(), "n", time.Second, nothing), holdfast.ErrDone)
+		wg.Wait()
+	})
+}
+
 func TestOnceDoesNotReturnErrDoneAfterItsKeepIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
