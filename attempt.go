@@ -236,7 +236,7 @@ func (a *attempt) end() {
 	case a.recorded:
 		// The turn ends only when the store knows that the call gave up, so that the next
 		// call of this client is not refused because of it.
-		turn.ForgetRefusal()
+		c.queue.ForgetRefusal(a.Request.Name)
 		c.cancelRequest(&a.Request, func() { c.endTurn(turn) })
 	default:
 		c.endTurn(turn)

@@ -61,9 +61,7 @@ func (c *Client) Break(ctx context.Context, name string, id ID) error {
 	if id.IsZero() {
 		return fail(op, name, fmt.Errorf("%w: missing ID; use one from Inspect", ErrInvalid))
 	}
-	return c.manage(ctx, op, name, func(ctx context.Context) error {
-		return c.store.Break(ctx, c.set.prefix+name, id)
-	})
+	return c.breakGrant(ctx, op, name, id)
 }
 
 // Forget removes the record that Once left under a name, so that the next Once runs its function
@@ -88,8 +86,15 @@ func (c *Client) Forget(ctx context.Context, name string) error {
 	if holders[0].State != store.Done {
 		return fail(op, name, &HeldError{Name: name, Holders: holders})
 	}
+	return c.breakGrant(ctx, op, name, holders[0].ID)
+}
+
+func (c *Client) breakGrant(ctx context.Context, op, name string, id ID) error {
+	// A call that waits for the name knows the broken grant until the store wakes it. The next call
+	// must not end because of that.
+	defer c.queue.ForgetRefusal(c.set.prefix + name)
 	return c.manage(ctx, op, name, func(ctx context.Context) error {
-		return c.store.Break(ctx, c.set.prefix+name, holders[0].ID)
+		return c.store.Break(ctx, c.set.prefix+name, id)
 	})
 }
 

@@ -156,6 +156,25 @@ func (failing) List(context.Context, store.Query) (store.Page, error) { return s
 
 func (failing) Break(context.Context, string, store.ID) error { return errNet }
 
+func TestOnceRunsAfterForgetAlthoughALockWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		runs := 0
+		run := func(context.Context) error { runs++; return nil }
+		if err := c.Once(t.Context(), "n", time.Hour, run); err != nil {
+			t.Fatal(err)
+		}
+		waiting := later(t, c, "n")
+		if err := c.Forget(t.Context(), "n"); err != nil {
+			t.Fatal(err)
+		}
+		go func() { (<-waiting).Unlock(context.Background()) }()
+		if err := c.Once(t.Context(), "n", time.Hour, run); err != nil || runs != 2 {
+			t.Errorf("%d runs, %v", runs, err)
+		}
+	})
+}
+
 func TestManagementCallsReportTheReasonOfAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, failing{memstore.New()})

@@ -143,3 +143,14 @@ func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle *Answer
 	}
 	return q.Collect(w), signalled, obstacle
 }
+
+// ForgetRefusal forgets the last answer of the store about a name if it was a refusal, because the
+// refusal may be due to a place or a grant that this client has ended or is about to end.
+func (q *Queue) ForgetRefusal(name string) {
+	sh := q.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if n := sh.names[name]; n != nil && n.answered.Refusal != nil {
+		n.answered = Answer{}
+	}
+}

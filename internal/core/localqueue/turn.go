@@ -132,16 +132,6 @@ func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool
 	return ticket, ticket != nil && interchangeable(req, ticket)
 }
 
-// ForgetRefusal forgets the last answer of the store if it was a refusal, because the refusal
-// may be due to a place in the queue that this client is about to cancel.
-func (t Turn) ForgetRefusal() {
-	t.n.shard.mu.Lock()
-	if t.n.answered.Refusal != nil {
-		t.n.answered = Answer{}
-	}
-	t.n.shard.mu.Unlock()
-}
-
 // Outage returns the last failure of the store, and since when the store has not replied. The
 // failure is nil if the store replied to the last call.
 func (t Turn) Outage() (since time.Duration, failure error) {
