@@ -22,8 +22,9 @@ const (
 
 func newDoctorCommand() *cobra.Command {
 	var (
-		st   storeFlag
-		json bool
+		st       storeFlag
+		json     bool
+		problems bool
 	)
 	ttl := holdfast.DefaultTTL
 	cmd := &cobra.Command{
@@ -42,6 +43,7 @@ missing.
 Exit code: 0 if all is well, 1 with warnings or unknown settings, 2 with
 failures, 69 if the store cannot be reached.`,
 		Example: `  holdfast doctor --store redis://127.0.0.1:6379
+  holdfast doctor --problems
   holdfast doctor --json | jq 'select(.level != "ok")'`,
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
@@ -55,7 +57,7 @@ failures, 69 if the store cannot be reached.`,
 			}
 			defer s.Close()
 			findings := doctor.Run(ctx, s.Store, ttl)
-			if err := reportFindings(findings, json); err != nil {
+			if err := reportFindings(findings, json, problems); err != nil {
 				return err
 			}
 			switch worst := doctor.Worst(findings); {
@@ -70,6 +72,7 @@ failures, 69 if the store cannot be reached.`,
 	st.addTo(cmd)
 	cmd.Flags().Var((*durationValue)(&ttl), "ttl", "TTL of the locks that the store is to keep")
 	cmd.Flags().BoolVar(&json, "json", false, "print each check as a line of JSON")
+	cmd.Flags().BoolVar(&problems, "problems", false, "print only warnings and failures; the exit code is the same")
 	return cmd
 }
 
@@ -82,21 +85,27 @@ type findingJSON struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-func reportFindings(findings []store.Finding, json bool) error {
+// reportFindings prints findings, or only those of them that are problems.
+func reportFindings(findings []store.Finding, json, problems bool) error {
 	if json {
 		for _, f := range findings {
+			if problems && !isProblem(f) {
+				continue
+			}
 			if err := outputJSON(findingJSON{f.ID, f.Node, f.Level.String(), f.Found, f.Risk, f.Remedy}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return output(doctorText(findings, tty.Colours(os.Stdout)))
+	return output(doctorText(findings, problems, tty.Colours(os.Stdout)))
 }
 
+func isProblem(f store.Finding) bool { return f.Level >= store.LevelWarning }
+
 // doctorText returns findings as text for people. If a check found several servers in order, they
-// share one line.
-func doctorText(findings []store.Finding, colour bool) string {
+// share one line. The last line counts all findings, even if only problems are shown.
+func doctorText(findings []store.Finding, problems, colour bool) string {
 	var b strings.Builder
 	counts := make(map[store.Level]int)
 	good := make(map[string]int) // servers without problems, by check
@@ -107,6 +116,9 @@ func doctorText(findings []store.Finding, colour bool) string {
 		}
 	}
 	for _, f := range findings {
+		if problems && !isProblem(f) {
+			continue
+		}
 		if n := good[f.ID]; f.Level == store.LevelOK && n > 1 {
 			f.Found, f.Node = fmt.Sprintf("%s; and %d other servers are in order", f.Found, n-1), ""
 			good[f.ID] = 0

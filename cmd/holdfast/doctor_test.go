@@ -152,7 +152,36 @@ ok       b: y:1: fine
 ok       c: all
 6 checks: ok 5, notes 0, unknown 0, warnings 1, failures 0
 `
-	if got := doctorText(findings, false); got != want {
+	if got := doctorText(findings, false, false); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestDoctorPrintsOnlyProblems(t *testing.T) {
+	s := newSite(t)
+	p := s.run("doctor", "--problems", "--ttl", "1us") // no store is fast enough for that
+	p.wantCode(1)
+	lines := strings.Split(strings.TrimSpace(p.out.String()), "\n")
+	for i, line := range lines {
+		isCount := i == len(lines)-1 && strings.Contains(line, " checks: ok ")
+		if !isCount && !strings.HasPrefix(line, "warning ") && !strings.HasPrefix(line, "         ") {
+			t.Errorf("%q is not a problem", line)
+		}
+	}
+	if len(lines) < 2 || !strings.HasPrefix(lines[0], "warning ") || strings.Contains(lines[len(lines)-1], " ok 0,") {
+		t.Errorf("no problem, or no count of all checks:\n%s", p.out.String())
+	}
+	p = s.run("doctor", "--problems", "--json", "--ttl", "1us")
+	p.wantCode(1)
+	for line := range strings.Lines(p.out.String()) {
+		if f := decode[struct{ Level string }](t, line); f.Level != "warning" {
+			t.Errorf("%s is not a problem", line)
+		}
+	}
+	if p.out.String() == "" {
+		t.Error("no problem")
+	}
+	if out := s.ok("doctor", "--problems"); strings.Count(out, "\n") != 1 {
+		t.Errorf("a store without problems:\n%s", out)
 	}
 }
