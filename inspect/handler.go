@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +39,7 @@ var static embed.FS
 var texts embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"text": printable.Escape, "short": short, "clock": clock, "date": date, "iso": iso, "plot": plot, "weight": weight,
+	"text": printable.Escape, "short": short, "clock": clock, "date": date, "iso": iso, "weight": weight, "whole": whole,
 	"firstHolders": firstHolders, "firstWaiters": firstWaiters,
 	"add":  func(a, b int) int { return a + b },
 	"rest": func(shown, all int) int { return max(0, all-shown) },
@@ -122,6 +121,7 @@ type page struct {
 	MayBreak    bool
 	Refresh     int // seconds, for browsers without JavaScript
 	At          time.Time
+	Age         time.Duration // of the listing
 	Failure     string
 	Trips       trips
 	seen        map[holdfast.ID]sighting
@@ -130,14 +130,17 @@ type page struct {
 	Events      string          // address of the stream of this page
 
 	// The list.
-	Known           bool // the store was listed, even if it does not answer now
-	Locks           []holdfast.Info
-	Query           string
-	Total           int
-	Number, Pages   int
-	Previous, Next  string
-	Cut             bool // not all names were listed
-	HeldNow, Queued int
+	Known          bool // the store was listed, even if it does not answer now
+	Filter         filter
+	Locks          []holdfast.Info
+	Read, Total    int // names that were listed, and those of them that contain the text of the filter
+	Shown          int // locks on all pages
+	Waiters        int
+	States, Orders []choice
+	Number, Pages  int
+	Previous, Next string
+	Cut            bool // not all names were listed
+	counts         map[string][]int
 
 	// One lock.
 	Name   string
@@ -151,7 +154,7 @@ type page struct {
 }
 
 func (h *handler) page(s *snapshot) page {
-	p := page{Base: h.base, Title: h.title, MayBreak: h.check != nil, Refresh: max(2, int(h.interval/time.Second)), At: s.at, Trips: s.trips, Known: s.seen != nil, seen: s.seen}
+	p := page{Base: h.base, Title: h.title, MayBreak: h.check != nil, Refresh: max(2, int(h.interval/time.Second)), At: s.at, Age: time.Since(s.at), Trips: s.trips, Known: s.seen != nil, seen: s.seen, counts: s.counts}
 	if s.err != nil {
 		p.Failure = s.err.Error()
 	}
@@ -166,35 +169,36 @@ func (h *handler) page(s *snapshot) page {
 	return p
 }
 
-// listPage returns the list that a request asks for.
-func (h *handler) listPage(ctx context.Context, s *snapshot, q url.Values) page {
+// listPage returns the list that a filter lets through.
+func (h *handler) listPage(ctx context.Context, s *snapshot, f filter) page {
 	p := h.page(s)
-	p.Query = q.Get("q")
-	part := h.watcher.under(ctx, s, p.Query)
+	part := h.watcher.under(ctx, s, f.Prefix)
 	if part.err != nil {
 		p.Failure = part.err.Error()
 	}
-	found := part.locks
-	for _, lock := range found {
-		p.HeldNow += len(lock.Holders)
-		p.Queued += len(lock.Waiters)
+	matching := f.containing(part.locks)
+	for _, lock := range matching {
+		p.Waiters += len(lock.Waiters)
 	}
-	p.Total, p.Cut = len(found), part.cut
-	number, _ := strconv.Atoi(q.Get("page"))
+	found := f.show(matching)
+	p.Read, p.Total, p.Shown, p.Cut = len(part.locks), len(matching), len(found), part.cut
+	p.States, p.Orders = f.stateChoices(h.base, matching), f.orderChoices(h.base)
 	p.Pages = max(1, (len(found)+perPage-1)/perPage)
-	p.Number = min(max(number, 1), p.Pages)
+	p.Number = min(max(f.page, 1), p.Pages)
 	from := (p.Number - 1) * perPage
 	p.Locks = found[from:min(from+perPage, len(found))]
-	link := func(n int) string {
-		return h.base + "?" + url.Values{"q": {p.Query}, "page": {strconv.Itoa(n)}}.Encode()
+	link := func(path string, n int) string {
+		f.page = n
+		return h.base + path + f.query()
 	}
 	if p.Number > 1 {
-		p.Previous = link(p.Number - 1)
+		p.Previous = link("", p.Number-1)
 	}
-	if from+perPage < len(found) {
-		p.Next = link(p.Number + 1)
+	if p.Number < p.Pages {
+		p.Next = link("", p.Number+1)
 	}
-	p.Events = h.base + "events?" + url.Values{"q": {p.Query}, "page": {strconv.Itoa(p.Number)}}.Encode()
+	p.Events = link("events", p.Number)
+	p.Filter = f
 	return p
 }
 
@@ -216,8 +220,8 @@ func (h *handler) lockPage(ctx context.Context, s *snapshot, name string) page {
 }
 
 func (h *handler) showList(w http.ResponseWriter, r *http.Request) {
-	if goodQuery(w, r.URL.Query()) {
-		h.show(w, r, "list", func(s *snapshot) page { return h.listPage(r.Context(), s, r.URL.Query()) })
+	if f, ok := filterOf(w, r.URL.Query()); ok {
+		h.show(w, r, "list", func(s *snapshot) page { return h.listPage(r.Context(), s, f) })
 	}
 }
 
@@ -264,13 +268,13 @@ func nameOf(w http.ResponseWriter, v url.Values) (string, bool) {
 	return name, true
 }
 
-// goodQuery reports whether the query of a request for the list is valid.
-func goodQuery(w http.ResponseWriter, v url.Values) bool {
-	if len(v.Get("q")) > store.MaxName {
-		http.Error(w, fmt.Sprintf("give a prefix of at most %d bytes", store.MaxName), http.StatusBadRequest)
-		return false
+// filterOf returns the filter in a request for the list.
+func filterOf(w http.ResponseWriter, v url.Values) (filter, bool) {
+	f, err := parseFilter(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
-	return true
+	return f, err == nil
 }
 
 // stream sends the changing part of a page after every listing, as server-sent events.
@@ -282,15 +286,20 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many browsers listen; this page reloads itself", http.StatusServiceUnavailable)
 		return
 	}
-	part, build := "rows", func(s *snapshot) page { return h.listPage(r.Context(), s, r.URL.Query()) }
+	var part string
+	var build func(*snapshot) page
 	if r.URL.Query().Has("name") {
 		name, ok := nameOf(w, r.URL.Query())
 		if !ok {
 			return
 		}
 		part, build = "details", func(s *snapshot) page { return h.lockPage(r.Context(), s, name) }
-	} else if !goodQuery(w, r.URL.Query()) {
-		return
+	} else {
+		f, ok := filterOf(w, r.URL.Query())
+		if !ok {
+			return
+		}
+		part, build = "rows", func(s *snapshot) page { return h.listPage(r.Context(), s, f) }
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)

@@ -217,7 +217,7 @@ func TestTheLockPageHasATimeline(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := s.eventually("lock?name=job", "<b>released</b> web-1")
-	if !strings.Contains(body, "This lock is free") || !strings.Contains(body, "Held for: 1 seen") {
+	if !strings.Contains(body, "This lock is free") || !strings.Contains(body, "web-1 held for ") {
 		t.Errorf("the page of a free lock:\n%s", body)
 	}
 }
@@ -339,9 +339,9 @@ func TestTheStoreIsListedOnceForAll(t *testing.T) {
 		wg.Go(func() { s.get("") })
 	}
 	wg.Wait()
-	first := s.eventually("", "job")
+	s.eventually("", "job")
 	s.lock("later")
-	if _, again := s.get(""); again != first {
+	if _, again := s.get(""); !strings.Contains(again, "job") || strings.Contains(again, "later") {
 		t.Error("the store was listed again before its time")
 	}
 }

@@ -8,23 +8,32 @@ import (
 )
 
 const (
-	maxRecords = 1000 // names with a history
+	maxRecords = 1000 // names with a history, and names with counts of waiters
 	maxEvents  = 100  // of a name
-	maxTimes   = 100  // of a name
+	maxHolds   = 20   // of a name
+	maxCounts  = 60   // of a name, one for each listing
 )
 
 // A history holds the changes of names that a comparison of listings shows. It misses a grant
 // that begins and ends between two listings.
 type history struct {
 	records map[string]*record
-	order   []string // names of records, the one whose last change is oldest first
+	counts  map[string][]int // waiters in the last listings, the newest last, of names that have or had waiters
+	order   []string         // names of records, the one whose last change is oldest first
 }
 
 // A record is the history of one name.
 type record struct {
-	Events []event         // the newest last
-	Held   []time.Duration // by holders that are gone, the newest last
-	Waited []time.Duration // by waiters that became holders
+	Events []event // the newest last
+	Holds  []hold  // that have ended, the newest last
+}
+
+// A hold is the time for which somebody waited for a lock and then held it.
+type hold struct {
+	Owner          string
+	Token          int64     // 0 for a waiter
+	Came, From, To time.Time // it waited from Came, and held the lock from From to To
+	Now            string    // what it does now: "held", "done", "cooling" or "waiting"; empty if it has ended
 }
 
 // An event is a change between two listings.
@@ -40,7 +49,6 @@ func (h *history) note(before, after *snapshot) {
 	if before == nil {
 		return
 	}
-	elapsed := after.at.Sub(before.at)
 	seen := make(map[string]bool, len(after.locks))
 	for _, lock := range after.locks {
 		seen[lock.Name] = true
@@ -48,14 +56,35 @@ func (h *history) note(before, after *snapshot) {
 		if !found && before.cut {
 			continue // the name may have been beyond the end of the listing
 		}
-		h.compare(&old, &lock, after.at, elapsed)
+		h.compare(&old, &lock, before, after)
 	}
 	if after.cut || before.cut {
 		return // a name that is missing may be beyond the end of the listing
 	}
 	for _, old := range before.locks {
 		if !seen[old.Name] {
-			h.compare(&old, &holdfast.Info{Name: old.Name}, after.at, elapsed)
+			h.compare(&old, &holdfast.Info{Name: old.Name}, before, after)
+		}
+	}
+}
+
+// count adds the numbers of waiters in a listing to the counts. If the listing is the first one, it
+// does not continue earlier counts. A name is dropped if it had no waiter in all counts, or may be
+// beyond the end of the listing.
+func (h *history) count(s *snapshot, first bool) {
+	if first {
+		h.counts = make(map[string][]int)
+	}
+	for _, lock := range s.locks {
+		if _, ok := h.counts[lock.Name]; !ok && len(lock.Waiters) > 0 && len(h.counts) < maxRecords {
+			h.counts[lock.Name] = nil
+		}
+	}
+	for name, counts := range h.counts {
+		lock, found := s.find(name)
+		counts = last(append(counts, len(lock.Waiters)), maxCounts)
+		if h.counts[name] = counts; slices.Max(counts) == 0 || !found && s.cut {
+			delete(h.counts, name)
 		}
 	}
 }
@@ -67,7 +96,8 @@ type phase struct {
 }
 
 // compare records the changes of one name.
-func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.Duration) {
+func (h *history) compare(old, lock *holdfast.Info, before, after *snapshot) {
+	at, elapsed := after.at, after.at.Sub(before.at)
 	sameHolder := func(a, b holdfast.Holder) bool { return a.ID == b.ID && a.State == b.State }
 	sameWaiter := func(a, b holdfast.Waiter) bool { return a.ID == b.ID }
 	if slices.EqualFunc(old.Holders, lock.Holders, sameHolder) && slices.EqualFunc(old.Waiters, lock.Waiters, sameWaiter) {
@@ -96,7 +126,7 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 	}
 
 	var events []event
-	var heldFor, waited []time.Duration
+	var ends []hold
 	for _, b := range old.Holders {
 		if b.State != holdfast.StateHeld || holds[phase{b.ID, b.State}] {
 			continue
@@ -112,7 +142,8 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 		if b.Mode == holdfast.ModeExclusive {
 			ended = min(b.Left, came)
 		}
-		heldFor = append(heldFor, b.Age+ended)
+		from := before.at.Add(-b.Age)
+		ends = append(ends, hold{Owner: b.Owner, Token: b.Token, Came: from.Add(-before.seen[b.ID].waited), From: from, To: before.at.Add(ended)})
 	}
 	for _, a := range lock.Holders {
 		if held[phase{a.ID, a.State}] {
@@ -127,7 +158,9 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 		}
 		events = append(events, event{at, what, a.Owner, a.Token})
 		if age, ok := waiting[a.ID]; ok {
-			waited = append(waited, age+max(0, elapsed-a.Age))
+			now := after.seen[a.ID]
+			now.waited = age + max(0, elapsed-a.Age)
+			after.seen[a.ID] = now
 		}
 	}
 	for _, a := range lock.Waiters {
@@ -140,8 +173,7 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 	}
 	r := h.record(lock.Name)
 	r.Events = last(append(r.Events, events...), maxEvents)
-	r.Held = last(append(r.Held, heldFor...), maxTimes)
-	r.Waited = last(append(r.Waited, waited...), maxTimes)
+	r.Holds = last(append(r.Holds, ends...), maxHolds)
 }
 
 // record returns the record of a name and makes it the newest one. If there are too many records,
@@ -172,7 +204,7 @@ func (h *history) of(name string) record {
 	if r == nil {
 		return record{}
 	}
-	return record{slices.Clone(r.Events), slices.Clone(r.Held), slices.Clone(r.Waited)}
+	return record{slices.Clone(r.Events), slices.Clone(r.Holds)}
 }
 
 // last returns the last n elements of a list.

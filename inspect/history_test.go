@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,12 +28,51 @@ func TestALongQueueIsComparedQuickly(t *testing.T) {
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("%v for %d holders and waiters", took, many)
 	}
-	if r := h.of("job"); len(r.Events) != maxEvents || len(r.Held) != maxTimes {
-		t.Errorf("%d events, %d times", len(r.Events), len(r.Held))
+	if r := h.of("job"); len(r.Events) != maxEvents || len(r.Holds) != maxHolds {
+		t.Errorf("%d events, %d holds", len(r.Events), len(r.Holds))
 	}
 }
 
-// The plots show how long holders held a lock and waited for it, not how old they were when they
+func TestCountsOfWaitersAreBounded(t *testing.T) {
+	list := func(names, waiters int, cut bool) *snapshot {
+		s := &snapshot{listing: listing{cut: cut}}
+		for i := range names {
+			s.locks = append(s.locks, holdfast.Info{Name: fmt.Sprintf("n%05d", i), Waiters: make([]holdfast.Waiter, waiters)})
+		}
+		return s
+	}
+	var h history
+	h.count(list(10, 0, false), true)
+	if len(h.counts) != 0 {
+		t.Errorf("%d names that never had a waiter", len(h.counts))
+	}
+	for i := range 2 * maxCounts {
+		h.count(list(2*maxRecords, i%7, false), false)
+	}
+	if got := h.counts["n00000"]; len(h.counts) != maxRecords || len(got) != maxCounts || got[maxCounts-1] != (2*maxCounts-1)%7 {
+		t.Errorf("%d names, counts %v", len(h.counts), got)
+	}
+	h.count(list(1, 1, true), false)
+	if len(h.counts) != 1 {
+		t.Errorf("%d names, of which all but one may be beyond the end of the listing", len(h.counts))
+	}
+	h.count(list(0, 0, false), false) // the name had waiters
+	if got := h.counts["n00000"]; len(got) != maxCounts || got[maxCounts-1] != 0 {
+		t.Errorf("a name without waiters: %v", got)
+	}
+	for range maxCounts {
+		h.count(list(0, 0, false), false)
+	}
+	if len(h.counts) != 0 {
+		t.Errorf("%d names without waiters in all counts", len(h.counts))
+	}
+	h.count(list(1, 3, false), false)
+	if h.count(list(1, 5, false), true); !slices.Equal(h.counts["n00000"], []int{5}) {
+		t.Errorf("counts %v continue those from before a pause", h.counts)
+	}
+}
+
+// The timeline shows how long holders held a lock and waited for it, not how old they were when they
 // were last seen in that state.
 func TestTimesDoNotEndAtTheLastListing(t *testing.T) {
 	a, b, c := store.NewID(), store.NewID(), store.NewID()
@@ -66,14 +107,16 @@ func TestTimesDoNotEndAtTheLastListing(t *testing.T) {
 		before.Holders = []holdfast.Holder{test.before}
 		now := time.Now()
 		var h history
-		h.note(&snapshot{at: now, listing: listing{locks: []holdfast.Info{before}}},
-			&snapshot{at: now.Add(10 * time.Second), listing: listing{locks: []holdfast.Info{{Name: "job", Holders: test.after}}}})
+		first := &snapshot{at: now, listing: listing{locks: []holdfast.Info{before}}}
+		second := &snapshot{at: now.Add(10 * time.Second), listing: listing{locks: []holdfast.Info{{Name: "job", Holders: test.after}}}}
+		second.sightings(first)
+		h.note(first, second)
 		r := h.of("job")
-		if len(r.Held) != 1 || r.Held[0] != test.held {
-			t.Errorf("%s: held for %v, want %v", test.what, r.Held, test.held)
+		if len(r.Holds) != 1 || r.Holds[0].To.Sub(r.Holds[0].From) != test.held || !r.Holds[0].From.Equal(now.Add(-time.Second)) {
+			t.Errorf("%s: held for %v, want %v", test.what, r.Holds, test.held)
 		}
-		if test.waited != 0 && (len(r.Waited) != 1 || r.Waited[0] != test.waited) {
-			t.Errorf("%s: waited for %v, want %v", test.what, r.Waited, test.waited)
+		if waited := second.seen[b].waited; waited != test.waited {
+			t.Errorf("%s: waited for %v, want %v", test.what, waited, test.waited)
 		}
 	}
 }

@@ -41,9 +41,9 @@ func TestLocksBeyondTheEndOfTheListingAreFoundAndShown(t *testing.T) {
 		t.Errorf("the sums of a part of the names:\n%.2000s", body)
 	}
 	for path, want := range map[string][]string{
-		"?q=order:":          {"order:1", "order:2", "<b>2</b> locks <b>2</b> held or closed"},
-		"?q=order:2":         {"order:2", "<b>1</b> lock <b>1</b> held or closed"},
-		"?q=done:100":        {"done:10000", "<b>100</b> locks <b>100</b> held or closed"},
+		"?q=order:":          {"order:1", "order:2", "<b>2</b> locks: ", "<b>2</b> held", "<b>0</b> done", "<b>0</b> waiting"},
+		"?q=order:2":         {"order:2", "<b>1</b> lock: ", "<b>1</b> held"},
+		"?q=done:100":        {"done:10000", "<b>100</b> locks: ", "<b>0</b> held", "<b>100</b> done"},
 		"?q=done:":           {"done:00000", "more than <b>10000</b> locks", "Only the first 10000 names under this prefix were read"},
 		"?q=none":            {"No lock is held under this prefix"},
 		"lock?name=order:1":  {"Held by web-1"},
@@ -115,7 +115,7 @@ func TestALockWithManyHoldersAndWaitersMakesAShortPage(t *testing.T) {
 
 func TestOversizedInputIsRefused(t *testing.T) {
 	s := newSite(t)
-	for _, path := range []string{"?q=", "events?q=", "lock?name=", "events?name="} {
+	for _, path := range []string{"?q=", "events?q=", "?contains=", "events?contains=", "lock?name=", "events?name="} {
 		if status, body := s.get(path + strings.Repeat("x", 513)); status != http.StatusBadRequest || len(body) > 200 {
 			t.Errorf("%s: status %d, %d bytes", path, status, len(body))
 		}
@@ -159,7 +159,7 @@ func TestANameThatIsListedTwiceIsShownOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := visit(t, inspect.Handler(c), "/", patience).Body.String()
-	if n := strings.Count(body, ">job</a>"); n != 1 || !strings.Contains(body, "<b>1</b> lock ") {
+	if n := strings.Count(body, ">job</a>"); n != 1 || !strings.Contains(body, "<b>1</b> lock: ") {
 		t.Errorf("%d times:\n%s", n, body)
 	}
 }

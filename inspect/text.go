@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"fmt"
-	"html/template"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +24,15 @@ func short(d time.Duration) string {
 		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 	}
 	return fmt.Sprintf("%d µs", d/time.Microsecond)
+}
+
+// whole formats the age of a list, in whole seconds. The script of the page counts on in the same
+// form.
+func whole(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%d s", d/time.Second)
+	}
+	return short(d)
 }
 
 func clock(t time.Time) string { return t.Format("15:04:05") }
@@ -71,20 +79,21 @@ func weight(mode holdfast.Mode, weight, limit int) string {
 	return mode.String()
 }
 
-// plot draws times as bars, the newest on the right.
-func plot(times []time.Duration, title string) template.HTML {
-	const width, height, bar = 400, 60, 4
-	if len(times) == 0 {
-		return ""
+// A spark is a line of the numbers of waiters in the last listings.
+type spark struct{ Text, Points string }
+
+// Spark returns the line of a lock, or nil if none of its waiters was seen.
+func (p page) Spark(name string) *spark {
+	const width, height, lowest = 60, 16, 4 // a line of lower numbers does not use the whole height
+	counts := p.counts[name]
+	if len(counts) == 0 {
+		return nil
 	}
-	most := max(slices.Max(times), 1)
-	var b strings.Builder
-	label := template.HTMLEscapeString(fmt.Sprintf("%s: %d seen, longest %s, last %s", title, len(times), short(most), short(times[len(times)-1])))
-	fmt.Fprintf(&b, `<figure><svg class="plot" viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height, label)
-	for i, d := range times {
-		h := max(1, int(int64(height)*int64(d)/int64(most)))
-		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d"/>`, width-(len(times)-i)*bar, height-h, bar-1, h)
+	most := slices.Max(counts)
+	var points strings.Builder
+	for i, n := range append([]int{counts[0]}, counts...) { // each is a step, so that a single one is a line too
+		x := width - (len(counts)-i)*width/maxCounts
+		fmt.Fprintf(&points, "%d,%.1f ", x, height-1-float64(n*(height-2))/float64(max(most, lowest)))
 	}
-	fmt.Fprintf(&b, `</svg><figcaption>%s</figcaption></figure>`, label)
-	return template.HTML(b.String())
+	return &spark{fmt.Sprintf("waiting: %d now, at most %d in the last %d listings", counts[len(counts)-1], most, len(counts)), points.String()}
 }

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,8 @@ type snapshot struct {
 	listing
 	trips trips
 	seen  map[holdfast.ID]sighting // of holders
+
+	counts map[string][]int // of history
 
 	findings []store.Finding // of the last checks
 
@@ -62,6 +65,7 @@ type sighting struct {
 	full    time.Duration // the longest remaining time, which is about the TTL
 	left    time.Duration // in the newest listing
 	renewed time.Time     // time of the first listing after its last renewal; zero if none was seen
+	waited  time.Duration // how long it waited for the lock; 0 if no wait was seen
 }
 
 // sightings updates the sightings of the previous listing with this one. Before is nil for the
@@ -73,7 +77,7 @@ func (s *snapshot) sightings(before *snapshot) {
 			now := sighting{full: h.Left, left: h.Left}
 			if before != nil {
 				if old, ok := before.seen[h.ID]; ok {
-					now.full, now.renewed = max(h.Left, old.full), old.renewed
+					now.full, now.renewed, now.waited = max(h.Left, old.full), old.renewed, old.waited
 					if expected := old.left - s.at.Sub(before.at); h.Left > expected+renewalStep {
 						now.renewed = s.at
 					}
@@ -162,9 +166,11 @@ func (w *watcher) run() {
 			if w.now == nil || w.now.err == nil {
 				w.history.note(w.last, s)
 			}
+			w.history.count(s, w.last == nil)
+			s.counts = maps.Clone(w.history.counts)
 			w.last = s
 		} else if w.last != nil {
-			s.at, s.locks, s.cut, s.seen = w.last.at, w.last.locks, w.last.cut, w.last.seen
+			s.at, s.locks, s.cut, s.seen, s.counts = w.last.at, w.last.locks, w.last.cut, w.last.seen, w.last.counts
 		}
 		if w.check != nil && time.Since(w.checked) >= checkEvery {
 			w.checked = time.Now()

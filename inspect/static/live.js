@@ -5,7 +5,8 @@
   const live = document.getElementById('live');
   const news = document.getElementById('news');
   const button = document.getElementById('pause');
-  let stream = null, timer = 0, paused = false, pressed = 0;
+  const folded = new Set();
+  let stream = null, timer = 0, paused = false, pressed = 0, shown = Date.now();
 
   // Screen readers read the text of news when it changes, and only then.
   const tell = (text) => {
@@ -21,11 +22,20 @@
   const pressing = () => pressed && performance.now() - pressed < 5000;
   const show = (html) => {
     if (selecting() || pressing()) return; // somebody is about to copy an ID, or to click
-    const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute('href') : null;
+    const { id, attributes: { href } } = document.activeElement;
+    const focused = !live.contains(document.activeElement) ? '' : href ? `a[href="${CSS.escape(href.value)}"]` : id && `#${id}`;
+    for (const part of live.querySelectorAll('details')) folded[part.open ? 'delete' : 'add'](part.id);
     live.innerHTML = html;
-    if (focused) live.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    shown = Date.now();
+    for (const part of live.querySelectorAll('details')) part.open = !folded.has(part.id);
+    if (focused) live.querySelector(focused)?.focus({ preventScroll: true });
     tell(live.querySelector('[data-news]')?.dataset.news ?? '');
   };
+  // The age of the list counts on without news from the server.
+  const span = (s) => s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
+  setInterval(() => {
+    for (const age of live.querySelectorAll('[data-age]')) age.textContent = span(Math.floor((+age.dataset.age + Date.now() - shown) / 1000));
+  }, 1000);
   const lost = () => tell('No connection to the inspector: what you see is old.');
   const poll = async () => {
     try {
@@ -52,6 +62,7 @@
     paused = !paused;
     button.setAttribute('aria-pressed', paused);
     button.textContent = paused ? 'Resume' : 'Pause';
+    live.classList.toggle('paused', paused);
     if (paused) stop(); else start();
   });
   document.addEventListener('pointerdown', () => { pressed = performance.now(); });
@@ -62,6 +73,11 @@
     if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey || !search || /^(INPUT|TEXTAREA)$/.test(event.target.tagName)) return;
     event.preventDefault();
     search.select();
+  });
+  // The address has only what the user has filled in.
+  document.querySelector('.search')?.addEventListener('formdata', ({ formData }) => {
+    if (formData.get('sort') === 'name') formData.delete('sort');
+    for (const field of ['q', 'contains']) if (!formData.get(field)) formData.delete(field);
   });
   start();
 })();
