@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -29,6 +30,7 @@ import (
 // A ui is one call of the command ui.
 type ui struct {
 	store      storeFlag
+	title      string
 	listen     string
 	hosts      []string
 	path       string
@@ -65,6 +67,7 @@ front of it. If the proxy keeps the Host header of requests, name its host with
 		},
 	}
 	u.store.addTo(cmd)
+	cmd.Flags().StringVar(&u.title, "title", "", "`TEXT` in the header of the page and in the title of its tab (default the URL of the store, without its password and parameters)")
 	cmd.Flags().StringVar(&u.listen, "listen", "127.0.0.1:7117", "`ADDRESS` and port to listen on; port 0 chooses a free one")
 	cmd.Flags().StringSliceVar(&u.hosts, "host", nil, "also accept requests for the host `NAME`, if a proxy in front of it keeps their Host header; may be repeated")
 	cmd.Flags().StringVar(&u.path, "path", "/", "`PATH` of the page, if a proxy in front of it needs one")
@@ -108,6 +111,7 @@ func (u *ui) run(ctx context.Context, opts []inspect.Option) error {
 		return err
 	}
 	defer s.Close()
+	opts = append(opts, inspect.Title(cmp.Or(u.title, u.store.text())))
 	c, err := holdfast.New(s)
 	if err != nil {
 		return err

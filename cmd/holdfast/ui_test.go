@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 // get returns the status and the text of a page.
@@ -63,6 +65,30 @@ func TestUIAcceptsTheHostOfAProxy(t *testing.T) {
 			if status, body := get(t, url, host); status != want {
 				t.Errorf("--listen %s, a request for %q: status %d, want %d: %s", listen, host, status, want, body)
 			}
+		}
+		p.signal(syscall.SIGTERM)
+		p.wantCode(0)
+	}
+}
+
+// Pages of two servers must not look alike.
+func TestUIShowsWhichStoreItIs(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true, Password: "sEcReT"})
+	s := newSite(t)
+	for title, args := range map[string][]string{
+		"redis://:***@" + server.Addr(): nil,
+		"the shop":                      {"--title", "the shop"},
+	} {
+		p := s.start(append([]string{"ui", "--listen", "127.0.0.1:0", "--store", "redis://:sEcReT@" + server.Addr() + "?replicas=0"}, args...)...)
+		until(t, "ui prints its address", func() bool { return strings.Contains(p.out.String(), "\n") })
+		_, body := get(t, strings.TrimSpace(p.out.String()), "")
+		for _, want := range []string{"<title>" + title + " – Locks</title>", "<small>" + title + "</small>"} {
+			if !strings.Contains(body, want) {
+				t.Errorf("no %q in:\n%.800s", want, body)
+			}
+		}
+		if strings.Contains(body, "sEcReT") || strings.Contains(body, "replicas=") {
+			t.Errorf("the page shows the password or a parameter:\n%.800s", body)
 		}
 		p.signal(syscall.SIGTERM)
 		p.wantCode(0)
