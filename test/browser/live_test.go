@@ -65,6 +65,7 @@ func TestAPageWithoutItsServerSaysSo(t *testing.T) {
 	s.server.Listener.Close()
 	s.server.CloseClientConnections()
 	x.shows("what you see is old")
+	x.becomes("document.querySelector('.state .age').innerText.match(/^The list is [1-9][0-9]* s old, from /)")
 	x.becomes("document.querySelector('#news[role=status]') && document.querySelector('#live.stale')")
 	x.expect("ERR_") // the browser reports failed connections itself, for example that of a late icon
 	x.tolerate("ERR_")
@@ -80,8 +81,11 @@ func TestAPageWithoutItsStoreSaysSoAndRecovers(t *testing.T) {
 	x.shows("The store does not answer")
 	x.becomes("document.querySelector('#news').textContent === 'The store does not answer.'")
 	x.becomes("document.querySelector('#live.stale')")
-	x.shows("job") // the last list stays, and says when it was true
+	x.shows("job") // the last list stays, and its age counts up
+	age := func() int { return eval[int](x, "parseInt(document.querySelector('.bad [data-age]').textContent)") }
 	x.shows("The list is ")
+	first := age()
+	until(t, "the list becomes older", func() bool { return age() > first })
 	f.fail.Store(false)
 	x.hides("The store does not answer")
 	x.shows("job")

@@ -19,12 +19,13 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/inspect"
 )
 
 var update = flag.Bool("update", false, "write the pictures in docs, which takes a minute")
 
-// maxPicture is the maximum size of a picture in bytes.
-const maxPicture = 200_000
+// maxPicture is the maximum size of a picture in bytes. There are six.
+const maxPicture = 100_000
 
 // picture takes a picture of a page. With -update it replaces the picture in docs.
 func (x *tab) picture(name string) {
@@ -67,7 +68,12 @@ func shrink(shot []byte) ([]byte, error) {
 		}
 	}
 	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return cmp.Compare(counts[b], counts[a]) })
-	palette := color.Palette(colours[:min(256, len(colours))])
+	var palette color.Palette // without colours that look the same, which would leave no room for rare ones
+	for _, c := range colours {
+		if len(palette) < 256 && (len(palette) == 0 || differ(c, palette[palette.Index(c)])) {
+			palette = append(palette, c)
+		}
+	}
 	nearest := make(map[color.Color]uint8)
 	for _, c := range colours {
 		nearest[c] = uint8(palette.Index(c))
@@ -83,30 +89,37 @@ func shrink(shot []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func TestPicturesForTheDocumentation(t *testing.T) {
-	s := newSite(t, allowAnn())
-	s.day()
-	x := newTab(t)
-	x.visit(s.base)
-	x.shows("order:10042")
-	for _, picture := range []struct {
-		name, page, shows string
-		width, height     int64
-		colours           string
-	}{
-		{"inspector.png", "", "order:10042", 1280, 1330, "light"},
-		{"inspector-lock.png", "lock?name=stock:sku-7781", "Timeline", 1000, 950, "dark"},
-		{"inspector-phone.png", "", "order:10042", 390, 844, "light"},
-	} {
-		x.screen(picture.width, picture.height, picture.colours)
-		x.visit(s.base + picture.page)
-		x.shows(picture.shows)
-		x.picture(picture.name)
-	}
+// differ reports whether a person can tell two colours apart.
+func differ(a, b color.Color) bool {
+	const step = 6 << 8
+	r, g, b1, _ := a.RGBA()
+	x, y, z, _ := b.RGBA()
+	return max(r, x)-min(r, x) > step || max(g, y)-min(g, y) > step || max(b1, z)-min(b1, z) > step
 }
 
-// day takes about thirty locks, as a shop might. With -update it takes its time, so that the
-// locks have different ages.
+func TestPicturesForTheDocumentation(t *testing.T) {
+	s := newSite(t, allowAnn(), inspect.Title("shop (memory)"), inspect.Every(500*time.Millisecond))
+	s.day()
+	x := newTab(t)
+	take := func(name, page, shows string, width, height int64, colours string) {
+		t.Helper()
+		x.screen(width, height, colours)
+		x.visit(s.base + page)
+		x.shows(shows)
+		x.picture(name)
+	}
+	const list, lock = "?sort=waiting", "lock?name=stock:sku-7781"
+	take("inspector-lock.png", lock, "Timeline", 1000, 1200, "light")
+	take("inspector-lock-dark.png", lock, "Timeline", 1000, 1200, "dark")
+	take("inspector-lock-phone.png", lock+"#timeline", "Timeline", 390, 844, "dark")
+	s.visitors()
+	take("inspector.png", list, "10000 locks", 1280, 900, "light")
+	take("inspector-dark.png", list, "10000 locks", 1280, 900, "dark")
+	take("inspector-phone.png", list, "10000 locks", 390, 844, "light")
+}
+
+// day takes about thirty locks, as a shop might. With -update it takes its time, so that the locks have
+// different ages.
 func (s *site) day() {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -135,7 +148,8 @@ func (s *site) day() {
 	// One lock is busy, and its page is open.
 	x := newTab(s.t)
 	x.visit(s.base + "lock?name=stock:sku-7781")
-	for i := range 24 {
+	s.wait("worker-2/77/t5vc", "leader:scheduler")
+	for i := range 6 {
 		lease := lock(i, "stock:sku-7781", holdfast.Meta(fmt.Sprintf("order %d", 9000+i)))
 		waiter := s.open(fmt.Sprintf("web-%d/%d/q%c1z", i%3+1, 3990+i, 'a'+i))
 		got := make(chan *holdfast.Lease, 1)
@@ -143,14 +157,15 @@ func (s *site) day() {
 			l, _ := waiter.Lock(ctx, "stock:sku-7781")
 			got <- l
 		}()
-		pause(time.Duration(300+i*i*37%1500) * time.Millisecond)
+		pause(time.Duration(1000+i*i*370%2500) * time.Millisecond)
 		s.unlock(lease)
 		l := <-got
 		if l == nil {
 			s.t.Fatal("not acquired")
 		}
-		pause(time.Duration(200+i*i*53%900) * time.Millisecond)
+		pause(time.Duration(800+i*i*530%1900) * time.Millisecond)
 		s.unlock(l)
+		pause(time.Duration(i%3) * time.Second)
 	}
 	for i, name := range []string{"catalog", "catalog", "catalog"} {
 		_, err := hosts[i].RLock(ctx, name)
@@ -174,7 +189,21 @@ func (s *site) day() {
 		pause(800 * time.Millisecond)
 	}
 	s.wait("worker-2/77/t5vb", "order:10042")
-	s.wait("worker-2/77/t5vc", "leader:scheduler")
 	s.wait("worker-3/81/t5vd", "leader:scheduler")
 	pause(11 * time.Second)
+}
+
+// visitors takes locks until there are 10,000.
+func (s *site) visitors() {
+	s.t.Helper()
+	n := 0
+	for _, err := range s.client.List(s.t.Context(), "") {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		n++
+	}
+	for ; n < 10_000; n++ {
+		s.lock(fmt.Sprintf("visitor:%05d", n), holdfast.TTL(10*time.Minute))
+	}
 }
