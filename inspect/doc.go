@@ -3,8 +3,8 @@
 //	mux.Handle("/locks/", inspect.Handler(client, inspect.At("/locks/")))
 //
 // The list updates itself. It shows every lock with its holders, tokens, remaining time and
-// waiters in order. The page of one lock has a timeline of the changes that were seen, and shows
-// how long holders held the lock and how long they waited for it. Without JavaScript, the pages
+// waiters in order. It can be filtered and sorted as with the command "holdfast ls". The page of one
+// lock has the changes that were seen, and a timeline of holders and waiters. Without JavaScript, the pages
 // work too and reload themselves. The path healthz below the handler answers with 200 if the
 // store answers, and otherwise with 503.
 //
@@ -22,8 +22,8 @@
 // so that listings take at most a tenth of the time. That is also true of a listing that fails after
 // it has begun. A store that does not answer at all is asked again after the same two seconds. A
 // listing ends after 10,000 names or ten seconds, and the page then says how many names were read.
-// A search then lists the names under its prefix, and the page of any other lock reads that lock
-// alone. While no page is open, nothing is read.
+// A search by prefix then lists the names under that prefix; filters and orders apply to the names
+// that were read. The page of any other lock reads that lock alone. While no page is open, nothing is read.
 //
 // With 1,000 locks on Redis, an open page causes 500 calls a second: one for each lock, every two
 // seconds. The health endpoint asks the store at most once a second.
