@@ -158,7 +158,7 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 	if !c.life.Enter() {
 		return nil, fail(cl.op, cl.name, ErrClosed)
 	}
-	defer c.life.Leave()
+	defer c.life.Exit()
 	if outer := c.holds(ctx, cl.Request.Name); outer != nil {
 		if cl.reentrant || !cl.Try {
 			inner, err := outer.again(cl)

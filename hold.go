@@ -158,7 +158,7 @@ func (p *part) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	if !c.life.Enter() { // Close releases it
 		return fail(op, h.name(), cmp.Or(p.err(), ErrClosed))
 	}
-	defer c.life.Leave()
+	defer c.life.Exit()
 	h.mu.Lock()
 	if p.released || h.ended {
 		err, last := h.err, false

@@ -128,7 +128,7 @@ func (c *Client) manage(ctx context.Context, op, name string, do func(context.Co
 	if !c.life.Enter() {
 		return fail(op, name, ErrClosed)
 	}
-	defer c.life.Leave()
+	defer c.life.Exit()
 	err := do(ctx)
 	switch {
 	case err == nil:

@@ -70,7 +70,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.begin(ctx); err != nil {
 		return fail(op, l.Name(), err)
 	}
-	defer l.p.h.c.life.Leave()
+	defer l.p.h.c.life.Exit()
 	_, err := l.renewNow(ctx)
 	if err == nil {
 		err = l.Err() // it may have been unlocked meanwhile
@@ -112,7 +112,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	if err := l.begin(ctx); err != nil {
 		return fail(op, h.name(), err)
 	}
-	defer h.c.life.Leave()
+	defer h.c.life.Exit()
 	if !h.c.caps.Features.Has(store.FeatureShared) {
 		return fail(op, h.name(), fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, h.c.caps.Store, store.FeatureShared))
 	}
@@ -136,7 +136,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 }
 
 // begin begins a call on this lease, or returns why it cannot be made. If it returns nil, the
-// client's Close waits for the call, which must end with life.Leave.
+// client's Close waits for the call, which must end with life.Exit.
 func (l *Lease) begin(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext

@@ -24,7 +24,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, store.NoTokens(req.Floor)
 	}

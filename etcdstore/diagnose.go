@@ -32,7 +32,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	if err := s.enter(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	c := &cluster{store: s, ctx: ctx, ttl: ttl}
 	c.members, c.membersErr = ask(c, pb.NewClusterClient(s.client.ActiveConnection()).MemberList, &pb.MemberListRequest{})
 	var endpoints []*endpointStatus

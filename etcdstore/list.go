@@ -26,7 +26,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	page, err := s.list(ctx, q)
 	return page, s.explain(ctx, err)
 }

@@ -14,7 +14,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	key := claimKey{name, id}
 	if err := s.abandon(ctx, key); err != nil {
 		return s.explain(ctx, err)
@@ -157,7 +157,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	broken, err := s.erase(ctx, claimKey{name, id}, s.getHolders(name), func(*record) bool { return true })
 	if err != nil {
 		return s.explain(ctx, err)

@@ -26,7 +26,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {
 			return nil, store.NoTokens(grants[i].Floor)

@@ -189,14 +189,14 @@ func (s *Store) Close() error {
 
 var errClosed = fmt.Errorf("etcd store: %w", store.ErrClosed)
 
-// enter begins a call. If it returns nil, the caller must call life.Leave.
+// enter begins a call. If it returns nil, the caller must call life.Exit.
 func (s *Store) enter(ctx context.Context) error {
 	if !s.life.Enter() {
 		return errClosed
 	}
 	err := ctx.Err()
 	if err != nil {
-		s.life.Leave()
+		s.life.Exit()
 	}
 	return err
 }

@@ -284,7 +284,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	w := &s.waits
 	w.mu.Lock()
 	var woken <-chan struct{}

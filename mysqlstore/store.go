@@ -128,7 +128,7 @@ func (s *Store) background(f func()) bool {
 	if !s.life.Enter() {
 		return false
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	s.life.Go(func(context.Context) { f() })
 	return true
 }

@@ -115,7 +115,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	b := &s.batch
 	switch {
 	case s.stuck.Has(c.req.Name):
@@ -164,7 +164,7 @@ func (s *Store) doIn(ctx context.Context, b *batch.Batcher[call], c *call) error
 	return c.err
 }
 
-// enter begins a call. If it returns nil, the caller must call s.life.Leave at its end.
+// enter begins a call. If it returns nil, the caller must call s.life.Exit at its end.
 func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -24,7 +24,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	if err := s.enter(ctx); err != nil {
 		return fail(err)
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.life.Closing, cancel)()

@@ -23,7 +23,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	pages := make(chan store.Page, 1)

@@ -437,7 +437,7 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	var free, stuck []*call

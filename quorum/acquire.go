@@ -57,7 +57,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 	if err := s.enter(ctx); err != nil {
 		return answer, err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	if req.Mode != store.Exclusive {
 		return answer, errMode
 	}

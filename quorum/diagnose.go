@@ -47,7 +47,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	if err := s.enter(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	clocks, errs := gatherAll(ctx, s, s.nodes, readClock)
 	inner := make([][]store.Finding, len(s.nodes))
 	var wg sync.WaitGroup

@@ -39,7 +39,7 @@ func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx cont
 	for _, n := range nodes {
 		s.life.Add()
 		s.workers.run(s.life.Closing, func() {
-			defer s.life.Leave()
+			defer s.life.Exit()
 			r := reply[T]{node: n.index}
 			r.err = n.call(&n.others, func(ctx context.Context) (err error) {
 				r.v, err = f(ctx, n)

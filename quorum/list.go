@@ -38,7 +38,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if err := s.enter(ctx); err != nil {
 		return page, err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	if q.Name != "" {
 		found, err := s.lookup(ctx, q.Name)
 		if err == nil && found.Name != "" {

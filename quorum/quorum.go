@@ -216,13 +216,13 @@ func (s *Store) Capabilities() store.Capabilities { return s.caps }
 // now is the time on the store's own monotonic clock.
 func (s *Store) now() time.Duration { return time.Since(s.base) }
 
-// enter begins a call. If it returns nil, the caller must call life.Leave.
+// enter begins a call. If it returns nil, the caller must call life.Exit.
 func (s *Store) enter(ctx context.Context) error {
 	if !s.life.Enter() {
 		return errClosed
 	}
 	if err := ctx.Err(); err != nil {
-		s.life.Leave()
+		s.life.Exit()
 		return err
 	}
 	return nil

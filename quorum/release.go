@@ -83,7 +83,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 	if err := s.enter(ctx); err != nil {
 		return tally{}, err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	se := s.open(name, id, true)
 	defer s.shut(se)
 	t := tally{errs: slices.Repeat([]error{errTimeout}, len(s.nodes))}
@@ -185,7 +185,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	_, errs := gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, n.Break(ctx, name, id)
 	})

@@ -24,7 +24,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	longest := time.Duration(0)
 	for k := range grants {
 		longest = max(longest, grants[k].TTL)

@@ -194,7 +194,7 @@ func (se *session) repairLater() {
 		if !se.store.life.Enter() {
 			return
 		}
-		defer se.store.life.Leave()
+		defer se.store.life.Exit()
 		se.mu.Lock()
 		defer se.mu.Unlock()
 		se.repairing = false
@@ -220,7 +220,7 @@ func (se *session) post(i int, send func()) {
 	se.refs++
 	s.life.Add()
 	se.name.post(s, i, func() {
-		defer s.life.Leave()
+		defer s.life.Exit()
 		defer s.shut(se)
 		se.mu.Lock()
 		defer se.mu.Unlock()

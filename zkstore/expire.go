@@ -36,7 +36,7 @@ func (s *Store) expire(c *claim) {
 	if !s.life.Enter() {
 		return
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	s.mu.Lock()
 	over := !time.Now().Before(c.end) && (s.claims[c.Key] == c || s.kept[c.Key] == c)
 	version := c.version
@@ -142,7 +142,7 @@ func (s *Store) sweepSome() {
 	if s.sweep.due += sweepShare; s.sweep.due < sweepBatch || s.sweep.busy || !s.life.Enter() {
 		return
 	}
-	defer s.life.Leave()
+	defer s.life.Exit()
 	s.sweep.due, s.sweep.busy = s.sweep.due-sweepBatch, true
 	q := store.Query{Cursor: s.sweep.cursor, Limit: sweepBatch}
 	s.life.Go(func(context.Context) {

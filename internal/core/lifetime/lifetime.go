@@ -33,30 +33,30 @@ func (l *Lifetime) Begin() {
 	l.idle = make(chan struct{})
 }
 
-// Enter reports whether a call may proceed. If so, the caller must call Leave.
+// Enter reports whether a call may proceed. If so, the caller must call Exit.
 func (l *Lifetime) Enter() bool {
 	if l.n.Add(1) > 0 {
 		return true
 	}
-	l.Leave()
+	l.Exit()
 	return false
 }
 
-// Leave ends a call that has entered.
-func (l *Lifetime) Leave() {
+// Exit ends a call that has entered.
+func (l *Lifetime) Exit() {
 	if l.n.Add(-1) == shutBias {
 		l.once.Do(func() { close(l.idle) })
 	}
 }
 
-// Add counts work that Wait waits for and that ends with Leave. The caller must have entered.
+// Add counts work that Wait waits for and that ends with Exit. The caller must have entered.
 func (l *Lifetime) Add() { l.n.Add(1) }
 
 // Go runs fn on a goroutine of its own, which Wait waits for. The caller must have entered.
 func (l *Lifetime) Go(fn func(ctx context.Context)) {
 	l.Add()
 	go func() {
-		defer l.Leave()
+		defer l.Exit()
 		fn(l.Work)
 	}()
 }

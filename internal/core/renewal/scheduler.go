@@ -183,7 +183,7 @@ func (s *Scheduler) arm() {
 func (s *Scheduler) fire() {
 	open := s.life.Enter() // if it returns false, Close releases all grants
 	if open {
-		defer s.life.Leave()
+		defer s.life.Exit()
 	}
 	due, expired, forgotten := s.collect(open)
 	for i := range expired {

@@ -24,7 +24,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	if err := s.enter(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
-	defer s.calls.Leave()
+	defer s.calls.Exit()
 	var findings []store.Finding
 	servers, err := s.conn.Servers(ctx)
 	if err = denied(err, "ROLE"); isDenied(err) {

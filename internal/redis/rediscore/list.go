@@ -25,7 +25,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if err := s.enter(ctx); err != nil {
 		return page, err
 	}
-	defer s.calls.Leave()
+	defer s.calls.Exit()
 	names := []string{q.Name}
 	if q.Name == "" {
 		if names, page.Next, err = s.scan(ctx, q.Prefix, q.Cursor, cmp.Or(max(q.Limit, 0), pageSize)); err != nil {

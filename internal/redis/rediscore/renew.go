@@ -16,7 +16,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.calls.Leave()
+	defer s.calls.Exit()
 	calls := make([]Call, len(grants))
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {

@@ -109,7 +109,7 @@ func (s *Store) enter(ctx context.Context) error {
 		return s.errClosed()
 	}
 	if err := ctx.Err(); err != nil {
-		s.calls.Leave()
+		s.calls.Exit()
 		return err
 	}
 	return nil
@@ -121,7 +121,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
 	}
-	defer s.calls.Leave()
+	defer s.calls.Exit()
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, store.NoTokens(req.Floor)
 	}
@@ -239,7 +239,7 @@ func (s *Store) release(ctx context.Context, name string, id store.ID, what stri
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.calls.Leave()
+	defer s.calls.Exit()
 	grant, ok := s.hints.plain.get(id, true)
 	if ok && what == "release" && keep.State == store.Held && (sinceBase()-grant.since <= briefHold || s.config.Counters > 1) {
 		if done, err := s.releasePlain(ctx, name, grant.record); done || err != nil {
