@@ -33,6 +33,30 @@ func TestALongQueueIsComparedQuickly(t *testing.T) {
 	}
 }
 
+// The wait of a holder is known when it releases the lock, several listings later.
+func TestAHoldHasItsWait(t *testing.T) {
+	id, now := store.NewID(), time.Now()
+	holder := func(age time.Duration) []holdfast.Holder {
+		return []holdfast.Holder{{ID: id, Mode: holdfast.ModeExclusive, Age: age, Left: time.Minute}}
+	}
+	var h history
+	var before *snapshot
+	for i, lock := range []holdfast.Info{
+		{Name: "job", Waiters: []holdfast.Waiter{{ID: id, Age: 3 * time.Second}}},
+		{Name: "job", Holders: holder(time.Second)},
+		{Name: "job", Holders: holder(3 * time.Second)},
+		{Name: "job"},
+	} {
+		s := &snapshot{at: now.Add(time.Duration(i) * 2 * time.Second), listing: listing{locks: []holdfast.Info{lock}}}
+		s.sightings(before)
+		h.note(before, s)
+		before = s
+	}
+	if r := h.of("job"); len(r.Holds) != 1 || r.Holds[0].From.Sub(r.Holds[0].Came) != 4*time.Second || !r.Holds[0].From.Equal(now.Add(time.Second)) {
+		t.Errorf("%+v", r.Holds)
+	}
+}
+
 func TestCountsOfWaitersAreBounded(t *testing.T) {
 	list := func(names, waiters int, cut bool) *snapshot {
 		s := &snapshot{listing: listing{cut: cut}}

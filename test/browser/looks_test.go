@@ -165,7 +165,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	press(kb.Enter)
 	x.becomes("location.search === '?q=user'")
 	x.hides("order:1")
-	for range 10 { // to the lock
+	for range 20 { // to the lock
 		if press(kb.Tab); focus() == "user:1" {
 			break
 		}
