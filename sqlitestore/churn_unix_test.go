@@ -20,7 +20,8 @@ import (
 func init() { roles["churn"] = childChurn }
 
 // childChurn locks NAME in PATH repeatedly. The kernel's lock on FILE, which ends with its
-// process, shows whether two processes hold the name at the same time.
+// process, shows whether two processes hold the name at the same time. The TTL is longer than a busy
+// machine keeps a process waiting, because a process cannot unlock FILE in time then.
 func childChurn(args []string) error {
 	c, err := holdfast.Open(context.Background(), "sqlite:"+args[0])
 	if err != nil {
@@ -32,7 +33,7 @@ func childChurn(args []string) error {
 	}
 	fmt.Println("ready")
 	for {
-		lease, err := c.Lock(context.Background(), args[1], holdfast.TTL(200*time.Millisecond))
+		lease, err := c.Lock(context.Background(), args[1], holdfast.TTL(time.Second))
 		if err != nil {
 			return err
 		}
