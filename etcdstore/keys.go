@@ -105,9 +105,17 @@ func newRecord(req *store.Request) record {
 	return record{ID: req.ID, Mode: req.Mode, Weight: req.Weight, Limit: req.Limit, Owner: req.Owner, Meta: req.Meta, Since: time.Now()}
 }
 
+// A stored is the form in which a record is stored. Its mode is a number, not a text.
+type stored struct {
+	*fields
+	Mode int
+}
+
+type fields record // without the methods of a record
+
 // value returns the value to store.
 func (r *record) value() []byte {
-	value, _ := json.Marshal(r) // no field can fail
+	value, _ := json.Marshal(stored{(*fields)(r), int(r.Mode)}) // no field can fail
 	return value
 }
 
@@ -115,9 +123,11 @@ func (r *record) value() []byte {
 func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
 	rest, ok := strings.CutPrefix(string(kv.Key), k.locks)
 	i := strings.LastIndex(rest, separator)
-	if !ok || i < 0 || len(rest) < i+2 || json.Unmarshal(kv.Value, &r) != nil || r.ID.IsZero() {
+	value := stored{fields: (*fields)(&r)}
+	if !ok || i < 0 || len(rest) < i+2 || json.Unmarshal(kv.Value, &value) != nil || r.ID.IsZero() {
 		return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
 	}
+	r.Mode = store.Mode(value.Mode)
 	r.name, r.kind = rest[:i], rest[i+1]
 	r.lease, r.create, r.mod = kv.Lease, kv.CreateRevision, kv.ModRevision
 	return r, nil

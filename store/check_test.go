@@ -135,20 +135,6 @@ func TestMixesNamesBothSides(t *testing.T) {
 	}
 }
 
-func TestModesSurviveJSON(t *testing.T) {
-	for _, mode := range []store.Mode{store.Exclusive, store.Shared, store.Permits} {
-		text, err := json.Marshal(mode)
-		var back store.Mode
-		if err != nil || json.Unmarshal(text, &back) != nil || back != mode {
-			t.Errorf("%v is %s, and back %v, error %v", mode, text, back, err)
-		}
-	}
-	var other store.Mode
-	if err := other.UnmarshalText([]byte("open")); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("error %v, want ErrInvalid", err)
-	}
-}
-
 func TestIDsSurviveTextAndJSON(t *testing.T) {
 	id := store.NewID()
 	if id.IsZero() || id == store.NewID() {

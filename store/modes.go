@@ -27,17 +27,6 @@ func (m Mode) String() string {
 // MarshalText implements encoding.TextMarshaler with the result of String.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler for the result of String.
-func (m *Mode) UnmarshalText(text []byte) error {
-	for _, mode := range []Mode{Exclusive, Shared, Permits} {
-		if mode.String() == string(text) {
-			*m = mode
-			return nil
-		}
-	}
-	return fmt.Errorf("%w: mode %.40q: want exclusive, shared or permits", ErrInvalid, text)
-}
-
 // Usage sums up the holders of a name, to decide about one more request: an exclusive grant excludes
 // all others, shared grants coexist, and permits coexist up to their limit. Stores that decide in Go
 // use it. Stores whose server decides, in Lua or SQL, have the same comparison there.
