@@ -74,7 +74,7 @@ func (p page) Timeline() *timeline {
 		d.Gaps = append(d.Gaps, place(free, p.At, short(p.At.Sub(free))))
 	}
 	step, layout := stepOf(window)
-	for t := p.At.Add(-window).Truncate(step).Add(step); p.At.Sub(t) > window/8; t = t.Add(step) { // the end of the axis is "now"
+	for t := p.At.Add(-window).Truncate(step).Add(step); p.At.Sub(t) >= window/4; t = t.Add(step) { // the label at the end is "now"
 		d.Ticks = append(d.Ticks, place(t, t, t.Format(layout)))
 	}
 	return d

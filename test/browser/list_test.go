@@ -30,10 +30,10 @@ func (x *tab) link(text string) {
 
 func TestTheListIsFilteredAndSortedByLinks(t *testing.T) {
 	s, x := newSite(t), newTab(t)
-	s.lock("b", holdfast.Meta("charge"))
-	s.lock("a")
-	s.lock("c")
-	if err := s.client.Once(t.Context(), "d", time.Hour, func(context.Context) error { return nil }); err != nil {
+	s.lock("a", holdfast.TTL(3*time.Hour))
+	s.lock("b", holdfast.TTL(time.Hour), holdfast.Meta("charge"))
+	s.lock("c", holdfast.TTL(2*time.Hour))
+	if err := s.client.Once(t.Context(), "d", 4*time.Hour, func(context.Context) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	s.wait("web-2/77", "c")
@@ -46,12 +46,12 @@ func TestTheListIsFilteredAndSortedByLinks(t *testing.T) {
 	x.shows("; 1 shown")
 	x.link("1 waiting")
 	x.lists("c d")
-	x.link("longest held")
-	x.becomes("location.search === '?sort=age&state=done&state=waiting'")
+	x.link("least left")
+	x.becomes("location.search === '?sort=left&state=done&state=waiting'")
 	x.link("1 done")
 	x.lists("c")
 	x.link("1 waiting")
-	x.lists("b a c d")
+	x.lists("b c a d")
 	x.link("most waiting")
 	x.lists("c a b d")
 

@@ -65,6 +65,7 @@ func TestAPageWithoutItsServerSaysSo(t *testing.T) {
 	s.server.Listener.Close()
 	s.server.CloseClientConnections()
 	x.shows("what you see is old")
+	x.becomes("document.querySelector('.state .age').checkVisibility()")
 	x.becomes("document.querySelector('.state .age').innerText.match(/^The list is [1-9][0-9]* s old, from /)")
 	x.becomes("document.querySelector('#news[role=status]') && document.querySelector('#live.stale')")
 	x.expect("ERR_") // the browser reports failed connections itself, for example that of a late icon
