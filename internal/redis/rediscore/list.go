@@ -89,25 +89,26 @@ func scanKeys(ctx context.Context, server Server, cursor uint64, match string) (
 	return keys, next, err
 }
 
-// show describes names. It omits those that have neither holders nor waiters.
-func (s *Store) show(ctx context.Context, names []string) ([]store.Lock, error) {
+// show describes names. It omits those that have neither holders nor waiters. It sends a page at a
+// time, because a call that takes long counts as a sign that the server hangs.
+func (s *Store) show(ctx context.Context, names []string) (locks []store.Lock, err error) {
 	slices.Sort(names)
-	names = slices.Compact(names)
-	calls := make([]Call, len(names))
-	for i, name := range names {
-		calls[i] = Call{Script: showScript, Keys: s.keys(name), Args: []string{s.publish(), ""}}
-	}
-	var locks []store.Lock
-	for i, r := range s.runAll(ctx, calls) {
-		if r.Err != nil {
-			return nil, r.Err
+	for part := range slices.Chunk(slices.Compact(names), pageSize) {
+		calls := make([]Call, len(part))
+		for i, name := range part {
+			calls[i] = Call{Script: showScript, Keys: s.keys(name), Args: []string{s.publish(), ""}}
 		}
-		lock, err := parseLock(names[i], list(r.Value))
-		if err != nil {
-			return nil, err
-		}
-		if len(lock.Holders) > 0 || len(lock.Waiters) > 0 {
-			locks = append(locks, lock)
+		for i, r := range s.runAll(ctx, calls) {
+			if r.Err != nil {
+				return nil, r.Err
+			}
+			lock, err := parseLock(part[i], list(r.Value))
+			if err != nil {
+				return nil, err
+			}
+			if len(lock.Holders) > 0 || len(lock.Waiters) > 0 {
+				locks = append(locks, lock)
+			}
 		}
 	}
 	return locks, nil
