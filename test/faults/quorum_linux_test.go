@@ -127,6 +127,14 @@ func TestAQuorumGoesOnWhileAMinorityIsKilledHangsOrRestarts(t *testing.T) {
 	b.nodes[0].Restart()
 	b.nodes[1].Restart()
 	progress(t, resource, "they are back with their data")
+	for _, node := range b.nodes[:2] { // their votes may have expired, and the next renewal restores them
+		eventually(t, "the votes for the lease are there again", func() error {
+			if node.Must("EXISTS", lockKey(b, "held")) != int64(1) {
+				return errNotYet
+			}
+			return nil
+		})
+	}
 	b.nodes[2].Stop()
 	b.nodes[3].Stop()
 	progress(t, resource, "two of five nodes hang")
