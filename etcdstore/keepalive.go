@@ -4,25 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/peer"
-
-	"github.com/holdfast-lock/holdfast/internal/core/bounded"
-	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 )
 
 const (
-	// keepWindow bounds how many keep-alives are sent before their replies are read. The replies to
-	// more of them might not fit into the flow control window of a client passed to New.
-	keepWindow = 500
-
-	// keepTime is added to the time limit for each lease of a batch.
-	keepTime = 2 * time.Millisecond
+	// keepLinger is how long the keep-alive stream outlives its last use: longer than the
+	// interval between two renewals of most leases. Opening a stream is expensive with
+	// authentication, because the client library logs in for each stream.
+	keepLinger = time.Minute
 
 	// proxyWait bounds the wait for the replies of a grpc-proxy, which sends keep-alives every half
 	// second.
@@ -35,147 +29,233 @@ const (
 // errProxied ends a stream that turns out to go through a grpc-proxy.
 var errProxied = errors.New("this is an etcd grpc-proxy")
 
-// A keeper sends the keep-alives of a store over one stream. Calls that arrive while the stream is in
-// use are sent in one batch after that. The stream stays open until Close: with authentication, the
-// client library logs in for each stream.
+// A keeper sends the keep-alives of a store, all on one stream. The stream is open while it is
+// in use, with a goroutine that sends and one that receives.
 type keeper struct {
 	store   *Store
-	batch   batch.Batcher[keepCall]
+	wg      sync.WaitGroup
 	proxied atomic.Bool // there is a grpc-proxy between the store and the servers
 
-	mu     sync.Mutex // held while the stream is in use
-	stream pb.Lease_LeaseKeepAliveClient
-	end    context.CancelFunc // ends the stream; nil if there is none
+	mu     sync.Mutex
+	closed bool
+	stream *keepStream // nil if there is none
+	idle   *time.Timer
 }
 
-// A keepCall is a call that keeps leases alive.
-type keepCall struct {
+// A keepStream is one stream. Its fields are guarded by the mutex of the keeper.
+type keepStream struct {
+	cancel context.CancelFunc
+	more   chan struct{} // has a value if the queue is not empty
+
+	queue   []int64              // leases to send
+	probed  bool                 // the first reply has arrived
+	pending map[int64][]keepCall // sent or queued, by lease, the oldest first
+	peer    *peer.Peer
+	heard   time.Duration // when the last reply arrived, since base
+}
+
+// A keepBatch holds the keep-alives of one call.
+type keepBatch struct {
 	leases []*lease
 	alive  []bool
+	left   int // how many replies are missing
+	sent   time.Duration
 	err    error
+	done   chan struct{}
 }
 
-func (k *keeper) init(s *Store) {
-	k.store = s
-	k.batch.MaxInFlight, k.batch.MaxBatch = 1, maxBatch
-	k.batch.Send = func(calls []*keepCall) bool {
-		k.send(s.life.Work, calls...)
-		return false
-	}
+// A keepCall is one lease of a batch.
+type keepCall struct {
+	batch *keepBatch
+	index int
 }
 
-// keep restarts the TTLs of leases, and reports which of them are alive.
+// keep sends keep-alives and waits for the replies. It logs in again and repeats them if the
+// stream's login has expired.
 func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
 	if k.proxied.Load() {
 		return k.keepThroughProxy(ctx, leases)
 	}
-	call := &keepCall{leases: leases, alive: make([]bool, len(leases))}
-	if _, err := k.batch.Do(ctx, call, func() { k.send(ctx, call) }); err != nil {
-		return nil, err
+	alive, err := k.keepOnce(ctx, leases)
+	if loggedOut(err) {
+		alive, err = k.keepOnce(ctx, leases)
 	}
-	if errors.Is(call.err, errProxied) {
+	if errors.Is(err, errProxied) {
 		return k.keepThroughProxy(ctx, leases)
 	}
-	return call.alive, call.err
+	return alive, err
 }
 
-// send makes calls over the stream. If the stream was opened earlier, it may have ended since, or its
-// login may have expired. In that case send opens another one.
-func (k *keeper) send(ctx context.Context, calls ...*keepCall) {
-	var leases []*lease
-	for _, call := range calls {
-		leases = append(leases, call.leases...)
-	}
-	limit := bounded.CallTimeout
-	if k.store.several {
-		limit = hung
+func (k *keeper) keepOnce(ctx context.Context, leases []*lease) ([]bool, error) {
+	b := &keepBatch{
+		leases: leases, alive: make([]bool, len(leases)), left: len(leases),
+		sent: sinceBase(), done: make(chan struct{}),
 	}
 	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return nil, errClosed
+	}
+	st := k.stream
+	if st == nil {
+		st = k.open()
+	}
+	k.idle.Reset(keepLinger)
+	for i, l := range leases {
+		st.queue = append(st.queue, l.id)
+		st.pending[l.id] = append(st.pending[l.id], keepCall{b, i})
+	}
+	k.mu.Unlock()
+	select {
+	case st.more <- struct{}{}:
+	default:
+	}
+	select {
+	case <-b.done:
+		return b.alive, b.err
+	case <-ctx.Done():
+		k.silent(st, b.sent)
+		return nil, ctx.Err()
+	}
+}
+
+// silent abandons a stream on which no reply has arrived since that time.
+func (k *keeper) silent(st *keepStream, since time.Duration) {
+	k.mu.Lock()
 	defer k.mu.Unlock()
-	used := k.end != nil
-	alive, err := k.exchange(ctx, limit, leases)
-	if err != nil && ctx.Err() == nil && (used || loggedOut(err)) && !errors.Is(err, errProxied) {
-		alive, err = k.exchange(ctx, limit, leases)
+	if st.heard >= since {
+		return
 	}
-	for _, call := range calls {
-		if call.err = err; err == nil {
-			alive = alive[copy(call.alive, alive):]
-		}
+	if k.stream == st {
+		k.stream = nil
+	}
+	st.cancel()
+	if st.peer != nil && k.store.several {
+		k.store.config.conns.hung(st.peer, since)
 	}
 }
 
-// exchange sends keep-alives and reads the replies. The caller holds the mutex.
-func (k *keeper) exchange(ctx context.Context, limit time.Duration, leases []*lease) (alive []bool, err error) {
-	s, began := k.store, sinceBase()
-	limited, cancel := context.WithTimeout(ctx, limit+time.Duration(len(leases))*keepTime)
-	defer cancel()
-	var life context.Context
-	opening := k.end == nil
-	if opening {
-		life, k.end = context.WithCancel(s.life.Work)
+// open starts a stream. The caller holds the mutex.
+func (k *keeper) open() *keepStream {
+	ctx, cancel := context.WithCancel(k.store.life.Work)
+	st := &keepStream{cancel: cancel, more: make(chan struct{}, 1), queue: []int64{noLease}, pending: make(map[int64][]keepCall)}
+	k.stream = st
+	if k.idle == nil {
+		k.idle = time.AfterFunc(keepLinger, k.rest)
 	}
-	defer context.AfterFunc(limited, k.end)()
-	if opening {
-		err = k.open(life)
-	}
-	for part := range slices.Chunk(leases, keepWindow) {
-		if err == nil {
-			alive, err = k.exchangePart(part, alive)
-		}
-	}
-	if err == nil {
-		return alive, nil
-	}
-	if limited.Err() != nil {
-		err = limited.Err()
-		if s.several && k.stream != nil {
-			p, _ := peer.FromContext(k.stream.Context())
-			s.config.conns.hung(p, began)
-		}
-	}
-	k.end()
-	k.stream, k.end = nil, nil
-	return nil, err
+	k.wg.Add(1)
+	go k.run(ctx, st)
+	return st
 }
 
-// open opens the stream. Its first keep-alive is for a lease that does not exist, to find out whether
-// the stream goes through a grpc-proxy. A server replies in order, and with a TTL of 0. A proxy replies
-// in any order, and with -1.
-func (k *keeper) open(ctx context.Context) (err error) {
-	if k.stream, err = k.store.leases.LeaseKeepAlive(ctx); err != nil {
+// rest closes a stream that has not been used for a while.
+func (k *keeper) rest() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stream != nil && len(k.stream.pending) == 0 {
+		k.stream.cancel()
+		k.stream = nil
+	}
+}
+
+// run opens the stream and receives from it until it ends.
+func (k *keeper) run(ctx context.Context, st *keepStream) {
+	defer k.wg.Done()
+	defer st.cancel()
+	err := k.serve(ctx, st)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stream == st {
+		k.stream = nil
+	}
+	for _, calls := range st.pending {
+		for _, call := range calls {
+			if b := call.batch; b.err == nil {
+				b.err = err
+				close(b.done)
+			}
+		}
+	}
+	clear(st.pending)
+}
+
+func (k *keeper) serve(ctx context.Context, st *keepStream) error {
+	stream, err := k.store.leases.LeaseKeepAlive(ctx)
+	if err != nil {
 		return err
 	}
-	_ = k.stream.Send(&pb.LeaseKeepAliveRequest{ID: noLease}) // Recv returns the error
-	resp, err := k.stream.Recv()
-	if err == nil && (resp.ID != noLease || resp.TTL != 0) {
-		k.proxied.Store(true)
-		err = errProxied
+	k.mu.Lock()
+	st.peer, _ = peer.FromContext(stream.Context())
+	k.mu.Unlock()
+	k.wg.Add(1)
+	go k.sending(ctx, st, stream)
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := k.received(st, resp); err != nil {
+			return err
+		}
 	}
-	return err
 }
 
-// exchangePart keeps some leases alive, and appends which of them are.
-func (k *keeper) exchangePart(leases []*lease, alive []bool) ([]bool, error) {
-	sent := sinceBase()
-	for _, l := range leases {
-		if k.stream.Send(&pb.LeaseKeepAliveRequest{ID: l.id}) != nil {
-			break // Recv returns the error
+// sending sends the queued keep-alives.
+func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_LeaseKeepAliveClient) {
+	defer k.wg.Done()
+	for {
+		select {
+		case <-st.more:
+		case <-ctx.Done():
+			return
+		}
+		k.mu.Lock()
+		queue := st.queue
+		st.queue = nil
+		k.mu.Unlock()
+		for _, id := range queue {
+			if stream.Send(&pb.LeaseKeepAliveRequest{ID: id}) != nil {
+				return // Recv returns the error
+			}
 		}
 	}
-	for _, l := range leases {
-		resp, err := k.stream.Recv()
-		if err != nil {
-			return nil, err
+}
+
+// received matches a reply to the oldest call for its lease.
+//
+// The first request of a stream is for a lease that does not exist, to find out whether the
+// stream goes through a grpc-proxy. A server replies in order, and with a TTL of 0. A proxy
+// replies in any order, and with -1.
+func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st.heard = sinceBase()
+	if !st.probed {
+		st.probed = true
+		if resp.ID != noLease || resp.TTL != 0 {
+			k.proxied.Store(true)
+			return errProxied
 		}
-		if resp.ID != l.id {
-			return nil, fmt.Errorf("a keep-alive reply for lease %x instead of %x", resp.ID, l.id)
-		}
-		if resp.TTL > 0 {
-			l.began(sent, resp.TTL)
-		}
-		alive = append(alive, resp.TTL > 0)
+		return nil
 	}
-	return alive, nil
+	calls := st.pending[resp.ID]
+	if len(calls) == 0 {
+		return fmt.Errorf("a keep-alive reply for lease %x, which was not sent", resp.ID)
+	}
+	if len(calls) == 1 {
+		delete(st.pending, resp.ID)
+	} else {
+		st.pending[resp.ID] = calls[1:]
+	}
+	b := calls[0].batch
+	if resp.TTL > 0 {
+		b.leases[calls[0].index].began(b.sent, resp.TTL)
+		b.alive[calls[0].index] = true
+	}
+	if b.left--; b.left == 0 {
+		close(b.done)
+	}
+	return nil
 }
 
 // keepThroughProxy keeps leases alive through a grpc-proxy. A proxy keeps leases alive by itself
@@ -215,4 +295,14 @@ func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool,
 		}
 	})
 	return alive, errors.Join(errs...)
+}
+
+func (k *keeper) close() {
+	k.mu.Lock()
+	k.closed = true
+	if k.idle != nil {
+		k.idle.Stop()
+	}
+	k.mu.Unlock()
+	k.wg.Wait() // life has ended
 }

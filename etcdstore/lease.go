@@ -168,8 +168,18 @@ func (s *Store) revoke(ctx context.Context, id int64) error {
 
 // keepAlive restarts the TTL of one lease, and reports whether it is alive.
 func (s *Store) keepAlive(ctx context.Context, l *lease) (bool, error) {
-	alive, err := s.keeper.keep(ctx, []*lease{l})
+	alive, err := s.keepAlives(ctx, []*lease{l})
 	return err == nil && alive[0], err
+}
+
+// keepAlives restarts the TTLs of leases, and reports which of them are alive.
+func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error) {
+	if s.several {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, hung+time.Duration(len(leases))*hung/1000)
+		defer cancel()
+	}
+	return s.keeper.keep(ctx, leases)
 }
 
 // leftOf returns the remaining time of a lease, or 0 if there is no such lease.

@@ -172,3 +172,19 @@ func TestAKeepAliveDoesNotFailBecauseItsStreamHasEnded(t *testing.T) {
 		eventually(t, func(ctx context.Context) (*snapshot, error) { return far.look(ctx, claimKey{"a", store.NewID()}) }) // to be connected
 	}
 }
+
+// A slow server must not cost short leases. A keep-alive needs one round trip, even if it opens the
+// stream and asks whether there is a grpc-proxy.
+func TestAKeepAliveNeedsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	const trip = 500 * time.Millisecond
+	proxy, far, _, _ := behind(t)
+	l, err := far.lease(within(t, patience), time.Minute) // connects
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.ToClient.Delay(trip)
+	if alive, err := far.keepAlive(within(t, trip*9/5), l); !alive || err != nil {
+		t.Errorf("alive %v, error %v", alive, err)
+	}
+}

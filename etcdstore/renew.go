@@ -80,7 +80,7 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	for n := range claims {
 		leases[n] = claims[n].grant
 	}
-	alive, err := s.keeper.keep(ctx, leases)
+	alive, err := s.keepAlives(ctx, leases)
 	if err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 		several: len(client.Endpoints()) > 1,
 	}
 	s.life.Begin()
-	s.keeper.init(s)
+	s.keeper.store = s
 	s.initBatch()
 	s.waits.init(s, pb.NewWatchClient(conn))
 	return s
@@ -177,7 +177,7 @@ func (s *Store) Close() error {
 	s.life.Wait()
 	s.life.End()
 	s.waits.close()
-	s.keeper.batch.Close()
+	s.keeper.close()
 	s.batch.Close()
 	s.closeLeases(ctx)
 	_, _ = s.settleAll(ctx, claimKey{})
