@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/core/selection"
 )
 
 // shop has one lock in each state. The longest held lock is not the one with the most waiters, and
@@ -49,7 +50,7 @@ func TestTheListIsFilteredAndSorted(t *testing.T) {
 			t.Fatal(err)
 		}
 		var names []string
-		for _, lock := range f.show(f.containing(shop)) {
+		for _, lock := range f.InStates(f.Containing(shop)) {
 			names = append(names, lock.Name[:1])
 		}
 		if got := strings.Join(names, " "); got != want {
@@ -67,7 +68,7 @@ func TestTheListIsFilteredAndSorted(t *testing.T) {
 }
 
 func TestAStateIsAddedAndRemovedByALink(t *testing.T) {
-	f := filter{Prefix: "p", Text: "x", States: []string{"held"}, Sort: "age", page: 3}
+	f := filter{selection.Selection{States: []string{"held"}, Text: "x", Order: "age"}, "p", 3}
 	for i, want := range []string{"?contains=x&q=p&sort=age", "?contains=x&q=p&sort=age&state=held&state=done", "?contains=x&q=p&sort=age&state=held&state=waiting"} {
 		c := f.stateChoices("", shop)[i]
 		if c.Link != want || c.On != (i == 0) || c.Count != []int{2, 1, 2}[i] {
@@ -86,8 +87,8 @@ func TestAStateIsAddedAndRemovedByALink(t *testing.T) {
 
 func TestAWrongFilterIsRefused(t *testing.T) {
 	for query, want := range map[string]string{
-		"sort=size":                            "want name, age, waiting or left",
-		"state=free":                           "want each of held, done, waiting",
+		"sort=size":                            "want one of name, age, waiting, left",
+		"state=free":                           "want one of held, done, waiting",
 		"state=held&state=held":                "at most once",
 		"contains=" + strings.Repeat("x", 513): "at most 512 bytes",
 	} {

@@ -176,11 +176,11 @@ func (h *handler) listPage(ctx context.Context, s *snapshot, f filter) page {
 	if part.err != nil {
 		p.Failure = part.err.Error()
 	}
-	matching := f.containing(part.locks)
+	matching := f.Containing(part.locks)
 	for _, lock := range matching {
 		p.Waiters += len(lock.Waiters)
 	}
-	found := f.show(matching)
+	found := f.InStates(matching)
 	p.Read, p.Total, p.Shown, p.Cut = len(part.locks), len(matching), len(found), part.cut
 	p.States, p.Orders = f.stateChoices(h.base, matching), f.orderChoices(h.base)
 	p.Pages = max(1, (len(found)+perPage-1)/perPage)

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/core/selection"
 )
 
 // A board is the content that watch shows on a terminal. It also handles the keys that change the
@@ -126,17 +127,17 @@ func (b *board) key(k string, page int, breakLock func(row) string) (quit bool) 
 		b.details, b.top = !b.details && b.chosen.name != "", 0
 	case "escape":
 		if !b.details {
-			b.filter.text = ""
+			b.filter.Text = ""
 		}
 		b.details, b.top = false, 0
 	case "s":
-		b.filter.order = (b.filter.order + 1) % len(orders)
+		b.filter.sortNext()
 	case "/":
 		b.details = false
 		b.prompt = &prompt{
-			question: "show only what contains: ", text: b.filter.text,
-			changed: func(text string) { b.filter.text = text },
-			done:    func(text string) { b.filter.text = text },
+			question: "show only what contains: ", text: b.filter.Text,
+			changed: func(text string) { b.filter.Text = text },
+			done:    func(text string) { b.filter.Text = text },
 		}
 	case "b":
 		b.askBreak(breakLock)
@@ -217,12 +218,12 @@ func (b *board) lines(width, height int, colour bool) []string {
 		head += "  reading the store"
 	default:
 		head += "  " + count(b.all)
-		if b.filter.text != "" {
-			head += fmt.Sprintf("; %d with %q", len(shown), b.filter.text)
+		if b.filter.Text != "" {
+			head += fmt.Sprintf("; %d with %q", len(shown), b.filter.Text)
 		} else if len(shown) < len(b.all) {
 			head += fmt.Sprintf("; %d shown", len(shown))
 		}
-		head += "  by " + orders[b.filter.order].text + "  " + b.store
+		head += "  by " + selection.Orders[b.filter.order()].Text + "  " + b.store
 	}
 	second := boardHelp
 	switch {

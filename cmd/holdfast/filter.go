@@ -1,99 +1,51 @@
 package main
 
 import (
-	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/core/selection"
 )
 
-// A filter says which locks a list shows, and in which order.
+// A filter has the flags that say which locks a list shows, and in which order.
 type filter struct {
-	held, done, waiting bool // if one is set, only locks in these states
-	text                string
-	sort                string
-	order               int // index in orders
+	selection.Selection
+	in map[string]*bool // by state
 }
 
 func (f *filter) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&f.held, "held", false, "only locks that are held")
-	flags.BoolVar(&f.done, "done", false, "only names that holdfast once has closed")
-	flags.BoolVar(&f.waiting, "waiting", false, "only locks that somebody waits for")
-	flags.StringVar(&f.text, "contains", "", "only locks whose name, holder or waiter contains `TEXT`")
-	flags.StringVar(&f.sort, "sort", orders[0].flag, "`ORDER` of the list: "+strings.Join(orderFlags(), ", "))
-	cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(orderFlags(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder))
+	f.in = make(map[string]*bool)
+	for i, usage := range []string{"only locks that are held", "only names that holdfast once has closed", "only locks that somebody waits for"} {
+		f.in[selection.States[i]] = flags.Bool(selection.States[i], false, usage)
+	}
+	flags.StringVar(&f.Text, "contains", "", "only locks whose name, holder or waiter contains `TEXT`")
+	words := selection.Words()
+	flags.StringVar(&f.Order, "sort", words[0], "`ORDER` of the list: "+strings.Join(words, ", "))
+	cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder))
 }
 
 // check returns a usageError if the order is unknown.
 func (f *filter) check() error {
-	if f.order = slices.Index(orderFlags(), f.sort); f.order < 0 {
-		return usagef("--sort %s: want one of %s", f.sort, strings.Join(orderFlags(), ", "))
+	for state, only := range f.in {
+		if *only {
+			f.States = append(f.States, state)
+		}
+	}
+	if f.Check() != nil {
+		return usagef("--sort %s: want one of %s", f.Order, strings.Join(selection.Words(), ", "))
 	}
 	return nil
 }
 
 // apply returns the locks that the filter lets through, in order.
-func (f *filter) apply(all []holdfast.Info) []holdfast.Info {
-	found := slices.DeleteFunc(slices.Clone(all), func(info holdfast.Info) bool { return !f.inState(&info) || !matches(&info, f.text) })
-	slices.SortStableFunc(found, func(a, b holdfast.Info) int {
-		return cmp.Or(orders[f.order].compare(&a, &b), strings.Compare(a.Name, b.Name))
-	})
-	return found
-}
+func (f *filter) apply(all []holdfast.Info) []holdfast.Info { return f.InStates(f.Containing(all)) }
 
-func (f *filter) inState(info *holdfast.Info) bool {
-	return !f.held && !f.done && !f.waiting ||
-		f.held && has(info, holdfast.StateHeld) || f.done && has(info, holdfast.StateDone) || f.waiting && len(info.Waiters) > 0
-}
+// order returns the order of the list.
+func (f *filter) order() int { return slices.Index(selection.Words(), f.Order) }
 
-// has reports whether a lock has a holder in that state.
-func has(info *holdfast.Info, state holdfast.State) bool {
-	return slices.ContainsFunc(info.Holders, func(h holdfast.Holder) bool { return h.State == state })
-}
-
-// matches reports whether the name, a holder or a waiter of a lock contains a text.
-func matches(info *holdfast.Info, text string) bool {
-	return strings.Contains(info.Name, text) ||
-		slices.ContainsFunc(info.Holders, func(h holdfast.Holder) bool {
-			return strings.Contains(h.Owner, text) || strings.Contains(h.Meta, text)
-		}) ||
-		slices.ContainsFunc(info.Waiters, func(w holdfast.Waiter) bool { return strings.Contains(w.Owner, text) })
-}
-
-// An order is how a list is sorted.
-type order struct {
-	flag, text string
-	compare    func(a, b *holdfast.Info) int
-}
-
-var orders = []order{
-	{"name", "name", func(a, b *holdfast.Info) int { return 0 }},
-	{"age", "longest held", func(a, b *holdfast.Info) int {
-		return -cmp.Compare(most(a, func(h holdfast.Holder) time.Duration { return h.Age }), most(b, func(h holdfast.Holder) time.Duration { return h.Age }))
-	}},
-	{"waiting", "most waiting", func(a, b *holdfast.Info) int { return -cmp.Compare(len(a.Waiters), len(b.Waiters)) }},
-	{"left", "least left", func(a, b *holdfast.Info) int {
-		return -cmp.Compare(most(a, func(h holdfast.Holder) time.Duration { return -h.Left }), most(b, func(h holdfast.Holder) time.Duration { return -h.Left }))
-	}},
-}
-
-func orderFlags() (flags []string) {
-	for _, o := range orders {
-		flags = append(flags, o.flag)
-	}
-	return flags
-}
-
-// most returns the highest value of the holders of a lock.
-func most(info *holdfast.Info, of func(holdfast.Holder) time.Duration) time.Duration {
-	highest := time.Duration(-maxDuration)
-	for _, h := range info.Holders {
-		highest = max(highest, of(h))
-	}
-	return highest
-}
+// sortNext chooses the next order.
+func (f *filter) sortNext() { f.Order = selection.Words()[(f.order()+1)%len(selection.Orders)] }

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
+	"github.com/holdfast-lock/holdfast/internal/core/selection"
 )
 
 // minInterval protects the store from a mistyped interval.
@@ -147,13 +148,7 @@ func count(all []holdfast.Info) string {
 	}
 	var parts []string
 	for _, state := range []holdfast.State{holdfast.StateHeld, holdfast.StateDone, holdfast.StateCooling} {
-		n := 0
-		for i := range all {
-			if has(&all[i], state) {
-				n++
-			}
-		}
-		if n > 0 || state == holdfast.StateHeld {
+		if n := selection.Count(all, state.String()); n > 0 || state == holdfast.StateHeld {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
