@@ -95,7 +95,7 @@ func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, 
 	}
 	value, err := await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
 	if c.owned != nil && !c.waits && ctx.Err() == context.DeadlineExceeded && time.Since(begin) >= suspectAfter {
-		c.owned.closeSilent(begin)
+		c.owned.closeUnanswered(begin)
 	}
 	return value, err
 }

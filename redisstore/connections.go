@@ -88,23 +88,33 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 // closeAll closes all connections. If forGood is set, connections that are still being opened are
 // closed as well, and no further ones can be opened.
 func (all *connections) closeAll(forGood bool) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.closed = all.closed || forGood
-	for c := range all.open {
-		c.Conn.Close()
+	if forGood {
+		all.mu.Lock()
+		all.closed = true
+		all.mu.Unlock()
 	}
-	clear(all.open)
+	all.closeIf(func(*connection) bool { return true })
 }
 
-// closeSilent closes the connections on which something was sent after a time, and nothing was
-// received for several times as long as a reply usually takes.
+// closeSilent closes the connections on which nothing was received since a time.
 func (all *connections) closeSilent(since time.Time) {
+	all.closeIf(func(c *connection) bool { return c.read.Load() < since.UnixNano() })
+}
+
+// closeUnanswered closes the connections on which something was sent after a time, and nothing was
+// received for several times as long as a reply usually takes.
+func (all *connections) closeUnanswered(since time.Time) {
+	t, now := since.UnixNano(), time.Now().UnixNano()
+	all.closeIf(func(c *connection) bool {
+		return c.wrote.Load() >= t && c.read.Load() < t && now-t > 4*c.trip.Load()
+	})
+}
+
+func (all *connections) closeIf(condition func(*connection) bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	now := time.Now().UnixNano()
 	for c := range all.open {
-		if t := since.UnixNano(); c.wrote.Load() >= t && c.read.Load() < t && now-t > 4*c.trip.Load() {
+		if condition(c) {
 			c.Conn.Close()
 			delete(all.open, c)
 		}

@@ -6,25 +6,28 @@ import (
 )
 
 const (
-	// maxSilence is how long a call may be in flight before the connections to its server are
-	// closed, which ends all calls on them.
+	// maxSilence is how long a server may send nothing while a call is in flight. The connection is
+	// closed then, which ends all calls on it.
 	maxSilence = 2500 * time.Millisecond
 
 	// tick is the precision with which maxSilence is measured.
 	tick = 250 * time.Millisecond
 
-	// callTimeout is the longest time that a call to a single server can take as a result.
+	// callTimeout is the longest time that a call to a silent server can take as a result. A call
+	// that is queued behind others may take longer while their replies arrive.
 	callTimeout = maxSilence + 2*tick
 )
 
-// A watchdog bounds the calls to a single server. It does not need a context or a timer for each
-// call, because a context with a deadline makes a call a fifth more expensive. It counts the
-// calls in flight by the tick in which they began. While there are any, a timer checks at each
-// tick whether one of them has been in flight for too long.
+// A watchdog bounds the calls to a single server that is silent. It does not need a context or a
+// timer for each call, because a context with a deadline makes a call a fifth more expensive. It
+// counts the calls in flight by the tick in which they began. While there are any, a timer checks
+// at each tick whether one of them has been in flight for too long, and nothing was received
+// meanwhile. If the client makes more calls than the server can answer in time, closing its
+// connection would make that worse.
 type watchdog struct {
 	conns  *connections
 	start  time.Time
-	counts [16]atomic.Int32 // by tick modulo 16; callTimeout has fewer ticks
+	counts [16]atomic.Int32 // by tick modulo 16; an older call counts as a younger one
 	armed  atomic.Bool      // the timer runs
 }
 
@@ -46,8 +49,8 @@ func (w *watchdog) begin() *atomic.Int32 {
 
 func (w *watchdog) end(count *atomic.Int32) { count.Add(-1) }
 
-// check closes all connections if a call has been in flight for too long. It runs again after the
-// next tick, unless no call is in flight.
+// check closes the silent connections if a call has been in flight for too long. It runs again
+// after the next tick, unless no call is in flight.
 func (w *watchdog) check() {
 	now, calls, overdue := w.now(), int32(0), int32(0)
 	for age := range len(w.counts) {
@@ -58,7 +61,7 @@ func (w *watchdog) check() {
 		}
 	}
 	if overdue > 0 {
-		w.conns.closeAll(false)
+		w.conns.closeSilent(time.Now().Add(-maxSilence))
 	}
 	if calls == 0 {
 		w.armed.Store(false)

@@ -76,7 +76,7 @@ type Capabilities struct {
 	Heartbeat time.Duration
 	// Instant means that no call except Wait ever blocks. The core then sets no timeouts.
 	Instant bool
-	// Timeout, if not 0, bounds every call except Wait, whatever the server does. The core
-	// then sets no timeout of its own.
+	// Timeout, if not 0, bounds every call except Wait while the server does not answer at all.
+	// The core then sets no timeout of its own.
 	Timeout time.Duration
 }

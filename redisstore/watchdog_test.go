@@ -1,0 +1,44 @@
+package redisstore
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+)
+
+// busy is a script that keeps the server busy for a while.
+const busy = `
+local function now() local t = redis.call('TIME'); return t[1] * 1000 + t[2] / 1000 end
+local till = now() + tonumber(ARGV[1])
+while now() < till do end
+return 1`
+
+// A connection that brings replies is not closed, even if a call waits behind many others.
+func TestQueuedCallsKeepTheirConnection(t *testing.T) {
+	t.Parallel()
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	option := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
+	s, err := Dial(t.Context(), option, rediscore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const calls = 4 // together they take longer than callTimeout
+	// The server sends the replies to all calls that it has read at once, so each call must be long.
+	long := strings.Repeat("x", 1<<16)
+	var wg sync.WaitGroup
+	for range calls {
+		wg.Go(func() {
+			call := rediscore.Call{Command: "EVAL", Args: []string{busy, "0", "1000", long}}
+			if reply := s.conn.Run(t.Context(), call)[0]; reply.Err != nil {
+				t.Errorf("a call that waits for others: %v", reply.Err)
+			}
+		})
+	}
+	wg.Wait()
+}
