@@ -13,10 +13,9 @@
 //     each other their lists through the nodes, under the name holdfast:quorum:clients. A list that does
 //     not fit those of others is refused, unless the others are idle.
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
-//     answer, after a restart that lost data until the restart delay is over, and after its clock
-//     jumped or it lost data in another way until all grants of that time are over. The last two do not
-//     happen to a node whose vote a lease needs because others have not voted yet: a lease usually has
-//     all votes after a few milliseconds.
+//     answer, and after it lost data or its clock was set ahead until all grants of that time are over.
+//     Data is lost in another way than by a restart, as by FLUSHALL, only at nodes whose votes no lease
+//     needs: a lease usually has all votes after a few milliseconds.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
 //     time of day does not matter: a client measures with its monotonic clock, and a node counts the
 //     TTL from when it received the request.
@@ -47,8 +46,7 @@
 //     again 1 ms later, then after growing pauses, and then with each renewal.
 //
 // A request that is refused gives its votes back. If it waits, it keeps its place in one queue. A refusal
-// describes the holder as the nodes that have answered know it. A node may have got its vote later, and
-// the next waiter may have the first votes already.
+// describes the holder as the nodes that have answered know it.
 //
 // # Renew and release
 //
@@ -69,8 +67,7 @@
 // count (rule Voted). If a message that ends a vote was not answered, it may be executed at any time: the
 // client does not use that node for that identity (rule Order). It repeats the message until the node
 // answers, for up to 10 minutes, and for a minute after a message that a silent node may execute late.
-// Then the node can be used again. A request that was never sent is not undone. While a node does not
-// answer, it gets one call at a time, so little has to be undone when it returns.
+// Then the node can be used again. A request that was never sent is not undone.
 //
 // Messages of one client about one name to one node are sent in order, too: a request does not overtake
 // the release of the lease before it.
@@ -83,6 +80,10 @@
 // of its server, and is asked again whenever it had to make a new connection. If the server is another
 // one than before, it is assumed to have started after the last reply of the previous server. Stores
 // without this ability make a quorum that does not declare [store.FeatureFailover].
+//
+// A node whose clock was set ahead ends grants too early. It is treated as if it had restarted then. Redis
+// nodes tell their time with every grant. To a client that has just started, a clock that is more than a
+// second ahead of most others may have been set a moment ago.
 //
 // # Waiting
 //

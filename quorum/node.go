@@ -34,6 +34,7 @@ type node struct {
 	bad       atomic.Bool  // the last report was an error
 
 	server   server        // under Store.servers
+	clock    clock         // under Store.servers
 	verified atomic.Uint64 // one more than Connections when it was last identified
 }
 

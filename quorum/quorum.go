@@ -66,11 +66,11 @@ type Joiner interface {
 // A Restarter is a node store that knows when its server restarted. A store that does not
 // implement it is assumed to have been up for long enough.
 type Restarter interface {
-	// Connections returns how many connections to the server were made so far. A server that
-	// restarted can be reached only by a new connection.
+	// Connections returns how many connections to the server were made so far, plus how often its clock
+	// was seen to be set ahead. A server that restarted can be reached only by a new connection.
 	Connections() uint64
 
-	// Server returns the identity and the uptime of the server.
+	// Server returns what is known about the server.
 	Server(ctx context.Context) (Server, error)
 }
 
@@ -78,7 +78,8 @@ type Restarter interface {
 type Server struct {
 	ID     string        // differs between servers, and changes when a server restarts
 	Uptime time.Duration // since it started
-	Clock  time.Time     // its time of day, which only doctor compares; zero if unknown
+	Clock  time.Time     // its time of day; zero if unknown
+	Jumped time.Duration // since its clock was last seen to be set ahead; 0 if it never was
 }
 
 // A Store keeps locks on a majority of nodes. Make one with [New].

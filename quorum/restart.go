@@ -74,7 +74,7 @@ func (n *node) isTwin(ctx context.Context) bool {
 
 // verify identifies the server, and returns why its grants do not count.
 func (n *node) verify(ctx context.Context) (Server, error) {
-	connections := n.restarter.Connections()
+	connections, begin := n.restarter.Connections(), n.quorum.now()
 	now, err := n.restarter.Server(ctx)
 	if err != nil {
 		return now, fmt.Errorf("its uptime is unknown: %w", err)
@@ -92,6 +92,7 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 		found.born = max(found.born, time.Duration(n.lastReply.Load()))
 	}
 	n.server = found
+	n.clock.saw(now, begin, s.now())
 	n.verified.Store(connections + 1)
 	n.identify(cmp.Or(now.ID, n.name))
 	s.servers.Unlock()
@@ -110,6 +111,12 @@ func (n *node) exclusion() error {
 		return fmt.Errorf("it is the same server as node %s", twin.name)
 	}
 	uptime, delay := n.quorum.now()-n.server.born, n.quorum.restartDelay()
+	if at := n.setAhead(); at > 0 {
+		since, delay := n.quorum.now()-at, max(delay, ttlAtNodes(n.quorum.maxTTL))
+		if !isOld(since, delay) {
+			return fmt.Errorf("its clock seems to have been set ahead %v ago, which ends locks too early: excluded for another %v", since.Round(time.Second), (delay - since).Round(time.Second))
+		}
+	}
 	if !isOld(uptime, delay) {
 		return fmt.Errorf("its server restarted %v ago and may have lost locks: excluded for another %v", uptime.Round(time.Second), (delay - uptime).Round(time.Second))
 	}

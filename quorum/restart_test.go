@@ -23,6 +23,8 @@ type server struct {
 	connections uint64
 	id          string
 	uptime      time.Duration
+	ahead       time.Duration // of its clock
+	jumped      time.Time     // when its clock was set ahead
 }
 
 func (s *server) Connections() uint64 {
@@ -34,7 +36,19 @@ func (s *server) Connections() uint64 {
 func (s *server) Server(context.Context) (quorum.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return quorum.Server{ID: s.id, Uptime: s.uptime}, nil
+	server := quorum.Server{ID: s.id, Uptime: s.uptime, Clock: time.Now().Add(s.ahead)}
+	if !s.jumped.IsZero() {
+		server.Jumped = time.Since(s.jumped) + 1
+	}
+	return server, nil
+}
+
+// setClock sets the clock ahead, and the client notices it.
+func (s *server) setClock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connections++
+	s.jumped = time.Now()
 }
 
 func (s *server) restart(id string, uptime time.Duration) {

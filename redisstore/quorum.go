@@ -232,10 +232,12 @@ func (n *quorumNode) connect(ctx context.Context) (*Store, error) {
 	return s, nil
 }
 
-// Connections returns how many connections were opened so far: see [quorum.Restarter].
+// Connections returns how many connections were opened so far: see [quorum.Restarter]. A clock that was
+// set counts, too.
 func (n *quorumNode) Connections() uint64 {
 	if s := n.store.Load(); s != nil {
-		return s.conn.owned.made.Load()
+		jumps, _ := s.core.ClockJumps()
+		return s.conn.owned.made.Load() + jumps
 	}
 	return 0
 }
@@ -269,6 +271,9 @@ func (n *quorumNode) Server(ctx context.Context) (server quorum.Server, err erro
 				server.Clock = time.UnixMicro(micros)
 			}
 		}
+	}
+	if jumps, last := s.core.ClockJumps(); jumps > 0 {
+		server.Jumped = time.Since(last) + 1
 	}
 	if server.ID == "" {
 		return server, errors.New("INFO has no run_id: is this a Redis server?")

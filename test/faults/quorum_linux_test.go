@@ -223,6 +223,34 @@ func TestANodesClockThatIsAMinuteWrongHarmsNothing(t *testing.T) {
 	}
 }
 
+// A lease has the votes of two nodes only. Then the clock of one of them is set ahead, so that it forgets
+// its vote, while the third node has none.
+func TestTheVoteOfANodeWhoseClockWasSetDoesNotCount(t *testing.T) {
+	t.Parallel()
+	clock, opts := newClock(t)
+	b := quorumOf(t, append(servers.StartRedisNodes(t, 1, opts), servers.StartRedisNodes(t, 2, servers.RedisOptions{})...), "off")
+	h := new(History)
+	holder, w := b.openBy()
+	other := b.open()
+	b.warmUp(holder)
+	b.warmUp(other)
+	w[2:].hold()
+	lease := record(h).must(t, holder, "n", wrong/2)
+	b.votes("n", 2)
+	clock.shift(wrong)
+	for what, c := range map[string]*holdfast.Client{"that knew the clock": other, "that did not know it": b.open()} {
+		if l, err := c.TryLock(t.Context(), "n"); err == nil {
+			t.Errorf("a client %s got the lock with token %d while another one holds it with %d", what, l.Token(), lease.Token())
+			l.Unlock(t.Context())
+		}
+		b.close(c)
+	}
+	w[2:].heal()
+	lease.mustUnlock(t)
+	clock.shift(0)
+	b.close(holder)
+}
+
 // wantClocks checks the finding of doctor about the clocks of a quorum.
 func wantClocks(t *testing.T, b *bed, want store.Level) {
 	t.Helper()

@@ -119,10 +119,14 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall, taker store.I
 		}
 		keys, args = append(keys, s.lockKey(c.name)), append(args, c.record, millis(c.ttl))
 	}
+	sent := sinceBase()
 	v, err := s.run(ctx, Call{Script: plainScript, Keys: keys, Args: args, taker: taker})
 	values := list(v)
 	if err == nil && len(values) != len(calls)+1 {
 		err = errRecord
+	}
+	if err == nil {
+		s.observe(micros(values[0]), sent)
 	}
 	for i, c := range calls {
 		if c.err = err; err == nil {

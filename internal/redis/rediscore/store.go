@@ -46,6 +46,7 @@ type Store struct {
 	batch  batch.Batcher[plainCall]
 	late   lateCalls
 	calls  lifetime.Lifetime
+	clock  serverClock
 }
 
 // base is the zero of the client's own clock.
@@ -154,6 +155,7 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 		channel, sent := s.waits.expect(req)
 		queue, waiter = "1", channel+"\t"+decimal(int64(sent))+"\t"+millis(s.maxPushed(req))+"\t"+strconv.Itoa(req.Tokens)
 	}
+	asked := sinceBase()
 	v, err := s.run(ctx, Call{
 		Script: acquireScript, Keys: s.keys(req.Name), Replicas: s.config.Replicas, taker: req.ID,
 		Args: []string{
@@ -166,6 +168,9 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 		return store.Answer{}, err
 	}
 	answer, err := parseAnswer(req, list(v))
+	if err == nil {
+		s.observe(micros(list(v)[1]), asked)
+	}
 	if answer.Refusal != nil && req.Queue || answer.Waiters > 0 {
 		s.hints.contended.add(req.Name)
 	} else {

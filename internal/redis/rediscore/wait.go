@@ -201,16 +201,17 @@ func (w *waits) changed(group string, sub *subscription, err error) {
 	}
 }
 
-// message parses a message of a script: an identity, the grant if there is one, and the key of
-// the lock.
+// message parses a message of a script: an identity, the server's time in ms, the grant if there is
+// one, and the key of the lock.
 func (w *waits) message(text string) {
 	f := fields{rest: text}
-	id := f.id()
+	id, now := f.id(), f.millis()
 	end := strings.LastIndexByte(f.rest, '\t') + 1
 	name, ok := w.store.nameOf(f.rest[end:])
 	if f.err != nil || !ok {
 		return // not a message of Holdfast
 	}
+	w.store.observe(now, 0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if one := w.all[wake.Key{Name: name, ID: id}]; one != nil {

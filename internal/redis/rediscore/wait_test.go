@@ -77,14 +77,14 @@ func TestAForgedMessageGivesNoLease(t *testing.T) {
 		sent + "\t-1000\t5\t1\t0",        // granted for a negative time
 		"-5\t1000\t5\t1\t0",              // sent at a negative time
 	} {
-		q.server.Must("PUBLISH", channel, req.ID.String()+"\t"+forged+"\tholdfast:lock:x")
+		q.server.Must("PUBLISH", channel, req.ID.String()+"\t0\t"+forged+"\tholdfast:lock:x")
 		q.woken(s, req)
 		q.refused(s, req)
 		record = strings.Split(q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string), "\t")
 		sent = record[6]
 	}
 	// A message that fits is accepted, but for no longer than the request asked for.
-	q.server.Must("PUBLISH", channel, req.ID.String()+"\t"+sent+"\t1000000000\t5\t1\t0\tholdfast:lock:x")
+	q.server.Must("PUBLISH", channel, req.ID.String()+"\t0\t"+sent+"\t1000000000\t5\t1\t0\tholdfast:lock:x")
 	q.woken(s, req)
 	if answer := q.ask(s, req); answer.TTL > heartbeat {
 		t.Errorf("a forged message gave a lease of %v", answer.TTL)

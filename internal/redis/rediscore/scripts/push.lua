@@ -26,7 +26,7 @@ if ARGV[4] == '0' and of == id and now < tonumber(ends) then
       if stale then
         expireAt(x, LOCK, RECORDS, QUEUE)
       end
-      call(ARGV[1], channel, format('%s\t%s\t%s\t%.0f\t%d\t%d\t%s', next, sent, grant, token, n, call('LLEN', QUEUE), LOCK))
+      call(ARGV[1], channel, format('%s\t%.0f\t%s\t%s\t%.0f\t%d\t%d\t%s', next, now, sent, grant, token, n, call('LLEN', QUEUE), LOCK))
       return 1
     end
     -- No tokens are left: when the waiter asks again, it gets the error and is queued again.

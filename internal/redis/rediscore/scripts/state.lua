@@ -94,7 +94,7 @@ end
 -- was written: without the right to publish the script ends there.
 local function publish(w, granted)
   if w.channel ~= '' then
-    messages[#messages + 1] = {w.channel, string.sub(w.field, 2) .. '\t' .. (granted or '') .. LOCK}
+    messages[#messages + 1] = {w.channel, string.sub(w.field, 2) .. '\t' .. decimal(now) .. '\t' .. (granted or '') .. LOCK}
   end
 end
 

@@ -1,0 +1,78 @@
+package quorum_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+)
+
+func TestNodeWhoseClockWasSetDoesNotCountBeforeTheLargestTTLIsOver(t *testing.T) {
+	for _, delay := range []time.Duration{0, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
+			nodes[0].set(down, nil)
+			if !granted(t, q) {
+				t.Fatal("not granted by two of three nodes")
+			}
+			nodes[1].setClock()
+			if granted(t, q) {
+				t.Error("granted with the vote of a node whose clock was set")
+			}
+			time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
+			if !granted(t, q) {
+				t.Error("not granted after all older leases have ended")
+			}
+		})
+	}
+}
+
+// While a host is suspended, its monotonic clock may stand still. All other clocks seem to jump then.
+func TestNodesCountAfterTheHostOfTheClientWasSuspended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+		if !granted(t, q) {
+			t.Fatal("not granted")
+		}
+		for _, n := range nodes {
+			n.setClock()
+			time.Sleep(100 * time.Millisecond)
+		}
+		granted(t, q) // it sees the jumps one after the other
+		if !granted(t, q) {
+			t.Error("not granted after the clocks of all nodes have jumped together")
+		}
+	})
+}
+
+// A client that has just started does not know whether the clock was set a moment ago.
+func TestNodeWhoseClockIsFarAheadDoesNotCountAtFirst(t *testing.T) {
+	for ahead, want := range map[time.Duration]bool{time.Minute: false, -time.Minute: true, time.Second / 2: true} {
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var nodes []quorum.Node
+				var all []*server
+				for i := range 3 {
+					s := &server{gate: &gate{Store: memstore.New()}}
+					s.restart(fmt.Sprint("run", i), time.Hour)
+					all = append(all, s)
+					nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
+				}
+				all[1].ahead = ahead
+				q := openQuorum(t, nodes, quorum.Options{})
+				defer q.Close()
+				all[0].set(down, nil)
+				if got := granted(t, q); got != want {
+					t.Errorf("granted: %t, want %t", got, want)
+				}
+				time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
+				if !granted(t, q) {
+					t.Error("not granted after all older leases have ended")
+				}
+			})
+		})
+	}
+}
