@@ -22,6 +22,14 @@ const (
 	// second.
 	proxyWait = time.Second
 
+	// keepSilence is how long a stream may owe a reply before a call that gives up abandons it. It is
+	// shorter than the limit of a call to one of several servers.
+	keepSilence = hung * 3 / 4
+
+	// keepPart limits that time to 1/keepPart of the TTL of the call's leases, so that a short lease
+	// gets a second attempt, at another server. The core gives up a renewal after a sixth of the TTL.
+	keepPart = 10
+
 	// noLease is an ID that no lease has.
 	noLease = 0
 )
@@ -51,7 +59,7 @@ type keepStream struct {
 	probed  bool                 // the first reply has arrived
 	pending map[int64][]keepCall // sent or queued, by lease, the oldest first
 	peer    *peer.Peer
-	heard   time.Duration // when the last reply arrived, since base
+	owes    time.Duration // since when the server owes a reply, since base, if there are pending calls
 }
 
 // A keepBatch holds the keep-alives of one call.
@@ -101,6 +109,9 @@ func (k *keeper) keepOnce(ctx context.Context, leases []*lease) ([]bool, error) 
 		st = k.open()
 	}
 	k.idle.Reset(keepLinger)
+	if len(st.pending) == 0 {
+		st.owes = b.sent
+	}
 	for i, l := range leases {
 		st.queue = append(st.queue, l.id)
 		st.pending[l.id] = append(st.pending[l.id], keepCall{b, i})
@@ -114,16 +125,23 @@ func (k *keeper) keepOnce(ctx context.Context, leases []*lease) ([]bool, error) 
 	case <-b.done:
 		return b.alive, b.err
 	case <-ctx.Done():
-		k.silent(st, b.sent)
+		k.gaveUp(st, leases)
 		return nil, ctx.Err()
 	}
 }
 
-// silent abandons a stream on which no reply has arrived since that time.
-func (k *keeper) silent(st *keepStream, since time.Duration) {
+// gaveUp is called when a call has ended without a reply. It abandons the stream if the server has owed
+// a reply for long. Otherwise the caller had little time, and other calls still wait for their replies.
+func (k *keeper) gaveUp(st *keepStream, leases []*lease) {
+	limit := keepSilence
+	for _, l := range leases {
+		if ttl := l.span(); ttl > 0 { // it is not known of a foreign lease
+			limit = min(limit, ttl/keepPart)
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if st.heard >= since {
+	if len(st.pending) == 0 || sinceBase()-st.owes < limit {
 		return
 	}
 	if k.stream == st {
@@ -131,7 +149,7 @@ func (k *keeper) silent(st *keepStream, since time.Duration) {
 	}
 	st.cancel()
 	if st.peer != nil && k.store.several {
-		k.store.config.conns.hung(st.peer, since)
+		k.store.config.conns.hung(st.peer, st.owes)
 	}
 }
 
@@ -229,7 +247,7 @@ func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_Le
 func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	st.heard = sinceBase()
+	st.owes = sinceBase()
 	if !st.probed {
 		st.probed = true
 		if resp.ID != noLease || resp.TTL != 0 {

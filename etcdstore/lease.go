@@ -10,6 +10,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 )
 
 // freshPart limits which leases are reused without a keep-alive: those whose age is at most
@@ -111,7 +113,7 @@ func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	for {
 		l := s.pool.pop(seconds)
 		if l == nil {
-			return s.newLease(ctx, noLease, seconds)
+			return s.createLease(ctx, seconds)
 		}
 		age := l.age()
 		if age <= l.span()/freshPart {
@@ -128,6 +130,32 @@ func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 		if alive {
 			return l, nil
 		}
+	}
+}
+
+// createLease creates a lease. If ctx ends first, the lease is available to later calls when the reply
+// arrives. Otherwise each caller with little time would leave a lease behind, and never get one.
+func (s *Store) createLease(ctx context.Context, seconds int64) (*lease, error) {
+	type outcome struct {
+		lease *lease
+		err   error
+	}
+	done := make(chan outcome)
+	s.life.Go(func(work context.Context) {
+		limited, cancel := context.WithTimeout(work, bounded.CallTimeout)
+		defer cancel()
+		l, err := s.newLease(limited, noLease, seconds)
+		select {
+		case done <- outcome{l, err}:
+		case <-ctx.Done():
+			s.recycle(work, l)
+		}
+	})
+	select {
+	case o := <-done:
+		return o.lease, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 

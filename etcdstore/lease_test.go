@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -186,5 +187,66 @@ func TestAKeepAliveNeedsOneRoundTrip(t *testing.T) {
 	proxy.ToClient.Delay(trip)
 	if alive, err := far.keepAlive(within(t, trip*9/5), l); !alive || err != nil {
 		t.Errorf("alive %v, error %v", alive, err)
+	}
+}
+
+// A caller with little time must not end the stream that the renewals of other grants use.
+func TestACallThatGivesUpDoesNotFailTheKeepAlivesOfOthers(t *testing.T) {
+	t.Parallel()
+	const trip = 500 * time.Millisecond
+	proxy, far, _, _ := behind(t)
+	var leases [2]*lease
+	for i := range leases {
+		var err error
+		if leases[i], err = far.lease(within(t, patience), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if alive, err := far.keepAlive(within(t, patience), leases[0]); !alive || err != nil { // opens the stream
+		t.Fatalf("alive %v, error %v", alive, err)
+	}
+	sent := make(chan struct{})
+	proxy.ToServer.When(func([]byte) bool { return true }, func() { close(sent) })
+	proxy.ToClient.Delay(trip)
+	type outcome struct {
+		alive bool
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		alive, err := far.keepAlive(within(t, patience), leases[0])
+		done <- outcome{alive, err}
+	}()
+	<-sent
+	if alive, err := far.keepAlive(within(t, trip/10), leases[1]); alive || err == nil {
+		t.Fatalf("a reply before the end of a round trip: alive %v, error %v", alive, err)
+	}
+	if o := <-done; !o.alive || o.err != nil {
+		t.Errorf("the keep-alive of another call: alive %v, error %v", o.alive, o.err)
+	}
+}
+
+// The TTL is longer than the test, so the leases do not expire. The replies arrive after the callers
+// have given up.
+func TestCallersWithLittleTimeLeaveNoLeases(t *testing.T) {
+	t.Parallel()
+	proxy, far, _, look := behind(t)
+	c, err := holdfast.New(far, holdfast.WithTTL(24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	proxy.ToClient.Delay(50 * time.Millisecond)
+	for i := range 30 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if _, err := c.TryLock(ctx, fmt.Sprint("n", i)); err == nil {
+			t.Fatal("a reply before the end of a round trip")
+		}
+		cancel()
+	}
+	c.Close()
+	far.Close()
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
+		t.Errorf("%d left on the server: %q", len(left), left)
 	}
 }
