@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -19,9 +20,10 @@ const maxOps = 128
 // Renew extends grants: see [store.Store]. It returns ErrInvalid if a renewal changes the mode
 // other than from exclusive to shared, or has a floor with no token above it.
 //
-// It keeps the leases alive first and reads the keys afterwards. So a key that exists has its
-// whole TTL left, and a former leader that does not know that it was replaced cannot answer the
-// read.
+// It keeps the leases alive and reads the keys at the same time, because a short lease has no time for
+// two round trips. A key that exists has the whole TTL left from the beginning of the call: its lease is
+// alive after that, and was not revoked before, since a lease that has ended does not come back. A former
+// leader that does not know that it was replaced cannot answer the read.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -80,13 +82,16 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	for n := range claims {
 		leases[n] = claims[n].grant
 	}
-	alive, err := s.keepAlives(ctx, leases)
-	if err != nil {
-		return nil, err
-	}
+	var alive []bool
+	var keeping sync.WaitGroup
+	keeping.Go(func() { alive, err = s.keepAlives(ctx, leases) })
 	parts := slices.Collect(slices.Chunk(indexes, maxOps))
 	there, errs := make([][]bool, len(parts)), make([]error, len(parts))
 	inParallel(len(parts), func(n int) { there[n], errs[n] = s.there(ctx, grants, parts[n], claims[n*maxOps:]) })
+	keeping.Wait()
+	if err != nil {
+		return nil, err
+	}
 	for n, i := range indexes {
 		part := n / maxOps
 		switch {

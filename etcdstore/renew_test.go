@@ -58,3 +58,18 @@ func TestALostReplyAffectsTheRenewalsOfItsReadOnly(t *testing.T) {
 		}
 	}
 }
+
+// The core gives up a renewal after a sixth of the TTL. So two round trips, one after the other, would cost
+// short leases at a server that is far away.
+func TestARenewalNeedsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	const trip = 500 * time.Millisecond
+	proxy, far, _, _ := behind(t)
+	req := request("a", false)
+	must(t, far, req, 0)
+	proxy.ToClient.Delay(trip)
+	out, err := far.Renew(within(t, trip*9/5), []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Errorf("Renew: %+v, %v", out, err)
+	}
+}
