@@ -142,9 +142,10 @@ func (s *Store) createLease(ctx context.Context, seconds int64) (*lease, error) 
 	}
 	done := make(chan outcome)
 	s.life.Go(func(work context.Context) {
-		limited, cancel := context.WithTimeout(work, bounded.CallTimeout)
+		waiting, cancel := context.WithCancel(work)
 		defer cancel()
-		l, err := s.newLease(limited, noLease, seconds)
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(bounded.CallTimeout, cancel) })()
+		l, err := s.newLease(waiting, noLease, seconds)
 		select {
 		case done <- outcome{l, err}:
 		case <-ctx.Done():
