@@ -166,8 +166,10 @@ func (c *link) Release(ctx context.Context, name string, id store.ID, keep store
 		h.Weight = 0
 	}
 	if !c.bug("closing wakes nobody") {
-		for _, w := range l.queue {
-			w.wake()
+		for i, w := range l.queue {
+			if i == 0 || !c.bug("a name that is done wakes one waiter") {
+				w.wake()
+			}
 		}
 	}
 	return nil
