@@ -53,6 +53,28 @@ func TestUncontendedPairHasAtMost4Allocations(t *testing.T) {
 	}
 }
 
+// A page is chosen without a copy of all names that follow it, which would also have to be sorted.
+func TestAPageOfManyNamesNeedsLittleMemory(t *testing.T) {
+	const names, limit = 50_000, 256 << 10
+	s := memstore.New()
+	defer s.Close()
+	for i := range names {
+		req := request(fmt.Sprintf("held:%d", i*7919%names)) // in no order
+		req.TTL = time.Hour
+		granted(t, s, req)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	page, err := s.List(t.Context(), store.Query{Prefix: "held:1", Cursor: "held:1", Limit: 10})
+	runtime.ReadMemStats(&after)
+	if err != nil || len(page.Locks) != 10 || page.Locks[0].Name != "held:10" || page.Next != "held:10006" {
+		t.Errorf("page of %d names, next %q, %v", len(page.Locks), page.Next, err)
+	}
+	if bytes := after.TotalAlloc - before.TotalAlloc; bytes > limit {
+		t.Errorf("a page takes %d bytes, want at most %d", bytes, limit)
+	}
+}
+
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()

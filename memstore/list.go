@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
@@ -21,7 +20,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	limit := rules.PageSize(q)
 	names := []string{q.Name}
 	if q.Name == "" {
-		names = s.table.namesAfter(q.Prefix, q.Cursor)
+		names = s.table.namesAfter(q.Prefix, q.Cursor, limit+1)
 	}
 	var page store.Page
 	if len(names) > limit {
@@ -39,25 +38,36 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return page, nil
 }
 
-// namesAfter returns the names, in order, that have the prefix, follow the cursor, and have holders
-// or waiters.
+// namesAfter returns the first n names, in order, that have the prefix, follow the cursor, and have
+// holders or waiters. It sorts the names in parts, and skips those that cannot be among the first n.
 //
 // Other calls can be made between two parts of the list. An entry that is removed meanwhile makes
 // room for the last one, so going backwards misses none, and may see one twice.
-func (t *table) namesAfter(prefix, cursor string) []string {
+func (t *table) namesAfter(prefix, cursor string, n int) []string {
 	var names []string
+	end := rules.PrefixEnd(prefix)
+	first := func() {
+		slices.Sort(names)
+		names = slices.Compact(names)
+		if len(names) > n {
+			names, end = names[:n], names[n]
+		}
+	}
 	t.mu.Lock()
-	for end := len(t.list); end > 0; end -= listPart {
+	for i := len(t.list); i > 0; i -= listPart {
 		now := t.now()
-		for _, e := range t.list[min(max(0, end-listPart), len(t.list)):min(end, len(t.list))] {
-			if e.name > cursor && strings.HasPrefix(e.name, prefix) && e.has(func(c *rules.Claim) bool { return c.Until > now }) {
+		for _, e := range t.list[min(max(0, i-listPart), len(t.list)):min(i, len(t.list))] {
+			if e.name > cursor && e.name >= prefix && e.name < end && e.has(func(c *rules.Claim) bool { return c.Until > now }) {
 				names = append(names, e.name)
 			}
 		}
 		t.mu.Unlock()
+		if len(names) > 2*n {
+			first()
+		}
 		t.mu.Lock()
 	}
 	t.mu.Unlock()
-	slices.Sort(names)
-	return slices.Compact(names)
+	first()
+	return names
 }
