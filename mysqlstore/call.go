@@ -120,7 +120,7 @@ func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []
 	rest, err = s.perform(ctx, c, free)
 	if isLocked(err) {
 		if len(rest) == 1 {
-			s.stuck.Add(rest[0].name, serverIdle)
+			s.stuck.Add(rest[0].name, stuckFor)
 			rest[0].err, err = err, nil
 		} else {
 			err = s.performUnlocked(ctx, c, rest, err)
@@ -188,7 +188,9 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 	}
 	for _, one := range calls {
 		one.err = failure
-		s.stuck.Add(one.name, serverIdle)
+		if failure != errStuck { // it has waited
+			s.stuck.Add(one.name, stuckFor)
+		}
 	}
 	return nil
 }

@@ -25,6 +25,12 @@ const (
 	// has locked. Transactions take milliseconds, unless their client hangs.
 	rowPatience = 1
 
+	// stuckFor is how long calls do not wait for a row after one has waited for rowPatience in vain. A
+	// row that many clients use is locked nearly all the time, so that a client which never waits
+	// hardly gets its turn. This time is shorter than what is left of most leases when their first
+	// renewal fails.
+	stuckFor = 5 * time.Second
+
 	// clientIdle is how long a connection that is not in use stays open. It is longer than a
 	// third of the default TTL, so that renewals keep it open.
 	clientIdle = 15 * time.Second

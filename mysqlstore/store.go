@@ -58,8 +58,8 @@ type Store struct {
 
 	unanswered expiring.Set[store.ID] // identities of Acquire requests that may still arrive
 
-	// stuck has the names whose rows calls have waited for in vain, because a hung client has locked
-	// them, until the server has ended the connection of that client.
+	// stuck has the names whose rows calls have waited for in vain, for stuckFor. In most cases a hung
+	// client has locked them.
 	stuck expiring.Set[string]
 
 	waits waits

@@ -94,6 +94,28 @@ func TestARenewalWaitsOnceForALockedRow(t *testing.T) {
 	}
 }
 
+// A row that many clients use is locked nearly all the time. A client that has once waited for it in vain,
+// because the machine was busy or another client hung for a moment, must wait for it again to get its turn.
+func TestALockedRowIsWaitedForAgain(t *testing.T) {
+	t.Parallel()
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	held := request("n")
+	granted(t, s, held)
+	lockRow(t, db, "n")
+	waits := 0
+	eventually(t, "the row was waited for once only", func() bool {
+		begin := time.Now()
+		if out, err := s.Renew(limited(t), []store.Renewal{renewal(held)}); err == nil {
+			t.Fatalf("renewed although the row is locked: %+v", out)
+		}
+		if time.Since(begin) >= rowPatience*time.Second {
+			waits++
+		}
+		return waits == 2
+	})
+}
+
 // Claims of one name that another session has locked do not hold up another name, even if most claims
 // are removed at once, so that the server would rather read the whole table.
 func TestLockedClaimsHoldUpTheirNameOnly(t *testing.T) {
