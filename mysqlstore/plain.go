@@ -14,9 +14,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// plain makes the calls whose names no other client holds or waits for, and those of waiters that
-// keep their places. One or a few statements are enough for all of a kind. It returns the other calls, or all calls if the server allows no more prepared
-// statements. If it fails, all calls have failed.
+// plain makes the calls whose names no other client holds or waits for, those of waiters that keep
+// their places, and those that are refused without a place. One or a few statements are enough for all
+// of a kind. It returns the other calls, or all calls if the server allows no more prepared statements.
+// If it fails, all calls have failed.
 func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var takes, blocks, stays, drops, extends []*call
 	for _, one := range calls {
@@ -48,6 +49,10 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	if err != nil {
 		return calls, err
 	}
+	refused, err = s.refuse(ctx, c, append(refused, refusedBlocks...))
+	if err != nil {
+		return calls, err
+	}
 	moved, err := s.stay(ctx, c, stays)
 	if err != nil {
 		return calls, err
@@ -60,7 +65,7 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	if err != nil {
 		return calls, err
 	}
-	return slices.Concat(rest, refused, refusedBlocks, moved, others, held), nil
+	return slices.Concat(rest, refused, moved, others, held), nil
 }
 
 // readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
@@ -125,6 +130,43 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 		one.answered(store.Answer{Token: max(now, least(one.take)), Tokens: rules.Block(one.take.Tokens), TTL: one.take.TTL})
 	}
 	return nil, nil
+}
+
+// refuse refuses requests that are not to be queued and whose names have an exclusive holder. It locks no
+// rows: the row of a name that many clients try to take would otherwise be locked nearly all the time,
+// while each of them makes a transaction, and the renewals of the holder would wait for them. It returns
+// the calls that it did not make.
+func (s *Store) refuse(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
+	var names []string
+	for _, one := range calls {
+		if !one.take.Queue && !s.unanswered.Has(one.take.ID) { // otherwise it may have been granted
+			names = append(names, one.name)
+		}
+	}
+	if len(names) == 0 {
+		return calls, nil
+	}
+	tx := &transaction{s: s, c: c, entries: make(map[string]*entry, len(names))}
+	if err := tx.load(ctx, fmt.Sprintf(s.sql.read, literals(names))); err != nil {
+		return nil, err
+	}
+	if err := tx.loadClaims(ctx); err != nil {
+		return nil, err
+	}
+	for _, one := range calls {
+		e := tx.entries[one.name]
+		if e == nil || !e.usable || e.first == nil || e.first.Mode != store.Exclusive || e.call.Freed {
+			rest = append(rest, one)
+			continue
+		}
+		answer, err := e.ask(one.take) // sets Freed if it removes a waiter
+		if err != nil || answer.Granted() || e.call.Freed {
+			rest = append(rest, one)
+			continue
+		}
+		one.answered(answer)
+	}
+	return rest, nil
 }
 
 // errNotAll rolls back a transaction that changed only some of its rows.

@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"slices"
@@ -114,6 +115,35 @@ func TestALockedRowIsWaitedForAgain(t *testing.T) {
 		}
 		return waits == 2
 	})
+}
+
+// The row of a name that many clients try to take would be locked nearly all the time, and the renewals of
+// its holder would wait for them.
+func TestARefusedRequestMakesNoTransaction(t *testing.T) {
+	t.Parallel()
+	db := connectTo(t, nil)
+	holder, s := newIn(t, db), newIn(t, db)
+	granted(t, holder, request("n"))
+	refused(t, holder, queued("n"))
+	begun := func() (n int) {
+		err := s.takes.use(limited(t), func(ctx context.Context, c *conn) error {
+			return c.query(ctx, "SHOW SESSION STATUS LIKE 'Com_begin'", func(rows *sql.Rows) error { return rows.Scan(new(string), &n) })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	shared := request("n")
+	shared.Mode = store.Shared
+	for _, r := range []store.Request{request("n"), shared} {
+		if answer := refused(t, s, r); len(answer.Holders) != 1 || answer.Waiters != 1 || begun() != 0 {
+			t.Errorf("%s: %+v, %d transactions", r.Mode, answer, begun())
+		}
+	}
+	if refused(t, s, queued("n")); begun() != 1 {
+		t.Errorf("%d transactions of a request that is queued, want 1", begun())
+	}
 }
 
 // Claims of one name that another session has locked do not hold up another name, even if most claims
