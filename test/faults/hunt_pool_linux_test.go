@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -38,6 +39,9 @@ func openOnPool(address string, opts ...holdfast.Option) (c *holdfast.Client, th
 			s.Close()
 		}
 		db.Close()
+		if !errors.Is(err, holdfast.ErrInvalid) { // Open does the same with the errors of servers
+			err = fmt.Errorf("%w: %w", holdfast.ErrUnavailable, err)
+		}
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
