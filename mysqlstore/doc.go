@@ -124,13 +124,14 @@
 // that are taken at once are one statement too. If one of them is not free, the statement fails in
 // the server with error 1690. The server counts that as an error, but callers do not see it.
 //
-// Calls on a contended name need a transaction of some round trips. A client that is stopped within
+// Calls on a contended name need a transaction of some round trips, unless they are refused without a
+// place in the queue, or only keep their place. A client that is stopped within
 // one keeps the rows of its names locked until the server ends its connection, after 20 seconds.
 // Calls on those names fail meanwhile, the first one after a second, with an error that says so, and
 // waiters that have to be granted or removed may lose their places. Calls and renewals of other names
 // that share a transaction with the first one are late by that second. Later calls do not wait for
-// these rows again until they are free. Use a TTL of several seconds, so that this delay costs no lease
-// on other names.
+// these rows for five seconds, and then one of them waits for a second again. Use a TTL of several
+// seconds, so that this delay costs no lease on other names.
 //
 // While a backup locks the tables, no lease can be renewed, and those whose TTL ends are lost.
 // mysqldump locks them unless it is called with --single-transaction, and so does FLUSH TABLES
