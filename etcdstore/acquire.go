@@ -307,7 +307,7 @@ func (a *attempt) join(ctx context.Context) error {
 		return err
 	}
 	if !resp.Succeeded {
-		return fmt.Errorf("%w: %q is there", errRecord, key)
+		return unknownFormat(key)
 	}
 	if resp.Responses[1].GetResponseRange().Count > maxQueue { // others have joined since the queue was read
 		return cmp.Or(a.leaveQueue(ctx), crowded(req.Name))

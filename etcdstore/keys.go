@@ -2,7 +2,6 @@ package etcdstore
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -79,10 +78,14 @@ func (k *keys) key(name string, kind byte, lease int64) string {
 
 func (k *keys) of(r *record) string { return k.key(r.name, r.kind, r.lease) }
 
-var errRecord = errors.New("another program, or a newer version of Holdfast, uses the same keys: give the URL another prefix")
+// format is the version of the records. A later one must keep the keys of holders between those of
+// kindCooling and kindShared, so that programs of this version neither grant such a name nor change
+// its keys.
+const format = 1
 
 // A record is the content of a key and its value. The value is the JSON of the exported fields.
 type record struct {
+	V      int // format
 	ID     store.ID
 	Mode   store.Mode
 	Weight int
@@ -102,7 +105,7 @@ type record struct {
 }
 
 func newRecord(req *store.Request) record {
-	return record{ID: req.ID, Mode: req.Mode, Weight: req.Weight, Limit: req.Limit, Owner: req.Owner, Meta: req.Meta, Since: time.Now()}
+	return record{V: format, ID: req.ID, Mode: req.Mode, Weight: req.Weight, Limit: req.Limit, Owner: req.Owner, Meta: req.Meta, Since: time.Now()}
 }
 
 // A stored is the form in which a record is stored. Its mode is a number, not a text.
@@ -124,13 +127,17 @@ func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
 	rest, ok := strings.CutPrefix(string(kv.Key), k.locks)
 	i := strings.LastIndex(rest, separator)
 	value := stored{fields: (*fields)(&r)}
-	if !ok || i < 0 || len(rest) < i+2 || json.Unmarshal(kv.Value, &value) != nil || r.ID.IsZero() {
-		return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
+	if !ok || i < 0 || len(rest) < i+2 || json.Unmarshal(kv.Value, &value) != nil || r.V != format || r.ID.IsZero() {
+		return r, unknownFormat(kv.Key)
 	}
 	r.Mode = store.Mode(value.Mode)
 	r.name, r.kind = rest[:i], rest[i+1]
 	r.lease, r.create, r.mod = kv.Lease, kv.CreateRevision, kv.ModRevision
 	return r, nil
+}
+
+func unknownFormat[K string | []byte](key K) error {
+	return store.UnknownFormat(fmt.Sprintf("etcd store: key %q", key))
 }
 
 // firstToken returns the first token of the newest block.

@@ -2,7 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -36,7 +35,7 @@ func parseFloor(r *pb.RangeResponse) (floorMark, error) {
 	}
 	base, err := strconv.ParseInt(string(r.Kvs[0].Value), 10, 64)
 	if err != nil {
-		return floorMark{}, fmt.Errorf("%w: %q", errRecord, r.Kvs[0].Key)
+		return floorMark{}, unknownFormat(r.Kvs[0].Key)
 	}
 	return floorMark{mod: r.Kvs[0].ModRevision, base: base}, nil
 }

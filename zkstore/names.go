@@ -70,7 +70,7 @@ func requestNode(req *store.Request) string {
 	return letter + strconv.Itoa(req.Weight) + "." + strconv.Itoa(req.Limit) + "-" + req.ID.String() + "-"
 }
 
-// parseNode parses the name of a child. It is not ok if this package did not create it.
+// parseNode parses the name of a child. It is not ok if this version did not create it.
 func parseNode(name string) (n node, ok bool) {
 	n.name = name
 	rest, kept := strings.CutPrefix(name, "k")

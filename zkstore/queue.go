@@ -35,7 +35,10 @@ func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (
 	q := &queue{parent: parent, nodes: make([]node, 0, len(list.Children))}
 	for _, name := range list.Children {
 		n, ok := parseNode(name)
-		if ok && n.kept {
+		if !ok {
+			return nil, unknownFormat(parent + "/" + name)
+		}
+		if n.kept {
 			var err error
 			if ok, err = s.stillKept(ctx, q, &n); err != nil {
 				return nil, err
@@ -90,7 +93,7 @@ func (s *Store) read(ctx context.Context, q *queue, nodes ...node) ([]standing, 
 		if call.Err != nil {
 			return nil, call.Err
 		}
-		rec, err := parseRecord(call.Data)
+		rec, err := parseRecord(q.parent+"/"+nodes[i].name, call.Data)
 		if err != nil {
 			return nil, err
 		}
@@ -168,6 +171,9 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		if err == nil {
 			err = call.Err
 		}
+	}
+	if c := s.claimOf(k); c != nil && errors.Is(err, store.ErrInvalid) {
+		return answer, errors.Join(err, s.undo(ctx, c))
 	}
 	if err != nil || q == nil {
 		return answer, changed(err)
@@ -287,6 +293,9 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 		front = s.watch(q.parent+"/"+q.nodes[i-1].name, req.Mode == store.Exclusive)
 	}
 	turn, err := s.isTurn(ctx, q, i, req)
+	if err == nil && !turn {
+		answer, err = s.refuse(ctx, q, i, req)
+	}
 	switch {
 	case errors.Is(err, store.ErrInvalid) && c != nil:
 		return answer, errors.Join(err, s.undo(ctx, c))
@@ -296,12 +305,9 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req, nil))) // then read the queue again
 	case turn:
 		return s.grant(ctx, c, record{Request: *req}, q, i)
-	}
-	answer, err = s.refuse(ctx, q, i, req)
-	if err != nil || c == nil {
-		return answer, err
-	}
-	if !req.Queue {
+	case c == nil:
+		return answer, nil
+	case !req.Queue:
 		return answer, s.undo(ctx, c)
 	}
 	s.mu.Lock()

@@ -20,14 +20,16 @@ type record struct {
 	since         int64       // time of the grant, in ms of the servers' clock
 }
 
-const recordVersion = 2 // the first field
+// recordVersion is the version of the format, and the first field. Programs of another version neither
+// grant a name that has such a node nor change the node.
+const recordVersion = 2
 
 func (r *record) encode() []byte { // owner and meta have no control characters: see store.CheckText
 	return fmt.Appendf(nil, "%d %t %s %d %d %d %d %d %d %d %d %d\n%s\n%s", recordVersion, r.granted, r.ID,
 		r.state, uint8(r.Mode), r.Weight, r.Limit, int64(r.TTL), r.token, r.Tokens, r.Floor, r.since, r.Owner, r.Meta)
 }
 
-func parseRecord(data []byte) (*record, error) {
+func parseRecord(path string, data []byte) (*record, error) {
 	r, id, version := new(record), "", 0
 	line, text, _ := strings.Cut(string(data), "\n")
 	r.Owner, r.Meta, _ = strings.Cut(text, "\n")
@@ -37,10 +39,12 @@ func parseRecord(data []byte) (*record, error) {
 		r.ID, err = store.ParseID(id)
 	}
 	if err != nil || version != recordVersion {
-		return nil, fmt.Errorf("zookeeper store: a node has data %.60q, which this version cannot read: another program may use the same root", data)
+		return nil, unknownFormat(path)
 	}
 	return r, nil
 }
+
+func unknownFormat(path string) error { return store.UnknownFormat("zookeeper store: node " + path) }
 
 // last returns the highest token of the block.
 func (r *record) last() int64 { return r.token + int64(r.Tokens) - 1 }

@@ -88,7 +88,7 @@ func (t *table) decode(data []byte, stat *wire.Stat) error {
 		numbers = append(numbers, n)
 	}
 	if len(numbers) < 2 || len(numbers)%2 != 0 || numbers[0] != recordVersion {
-		return fmt.Errorf("zookeeper store: the node token holds %.40q, which this version cannot read, so tokens might not grow; restore it, or use another root", data)
+		return unknownFormat(fmt.Sprintf("token with %.40q", data))
 	}
 	numbers[0] = stat.Mzxid // the newest segment starts with this change
 	t.segments = nil

@@ -100,7 +100,7 @@ func (s *Store) show(ctx context.Context, names []string) (locks []store.Lock, e
 		}
 		for i, r := range s.runAll(ctx, calls) {
 			if r.Err != nil {
-				return nil, r.Err
+				return nil, fmt.Errorf("list %q: %w", part[i], r.Err)
 			}
 			lock, err := parseLock(part[i], list(r.Value))
 			if err != nil {

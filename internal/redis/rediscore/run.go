@@ -92,7 +92,6 @@ var advice = []struct{ word, advice string }{
 	{"OOM", "the server has no memory left: raise maxmemory, with maxmemory-policy noeviction"},
 	{"MISCONF", "the server cannot save its data: check its log and its disk"},
 	{"LOADING", "the server is starting; it answers when it has read its data"},
-	{"WRONGTYPE", "another program uses keys that begin with " + Prefix},
 }
 
 // explain adds advice to an error.
@@ -109,6 +108,9 @@ func (s *Store) explain(ctx context.Context, err error) error {
 
 // Advise adds what to do to an error of a server.
 func Advise(err error) error {
+	if strings.Contains(err.Error(), "WRONGTYPE") { // of name.lua, or of a command that found a key of another type
+		return store.UnknownFormat("redis store: " + err.Error())
+	}
 	for _, known := range advice {
 		if strings.Contains(err.Error(), known.word) {
 			return fmt.Errorf("redis store: %w: %s", err, known.advice)

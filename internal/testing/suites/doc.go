@@ -12,5 +12,6 @@
 //   - Settled is a quorum whose calls wait for all nodes.
 //   - SQLFence tests a dialect of sqlfence on a real database.
 //   - StuckNames, StuckLease and StuckRenewals test rows that another session has locked.
+//   - UnknownFormat tests that a store leaves records of a later version alone.
 //   - URLWorks checks that a store opened by a URL works.
 package suites

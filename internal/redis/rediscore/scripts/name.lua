@@ -1,6 +1,7 @@
 -- The keys of a name. This part reads its lock, for acquire, release, renew and show.
 --
--- lock     a list of one element, so that RPUSH finds out whether it is free:
+-- lock     a list of one element, so that RPUSH finds out whether it is free. Its first letter is
+--          the version of the format of all these keys and of the messages:
 --          P<id> owner meta since tokens token   one exclusive holder and no waiter; the key
 --                                                expires with the grant
 --          S<x> <b> <use> <holder>               any other state. All keys expire at x. No
@@ -21,6 +22,9 @@
 -- sent the last request, by the client's clock. Grant is how long a grant that is pushed to it
 -- may last, or 0 if none may be pushed. Tokens is how many tokens such a grant should have.
 --
+-- A later format must use other letters in the same key. Then programs of this version neither
+-- grant such a name nor change its keys.
+--
 -- ARGV[1] is the command to publish with. ARGV[2] is the identity of the caller.
 local COUNTER, LOCK, RECORDS, ENDS, QUEUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, format, match = ARGV[2], string.format, string.match
@@ -34,7 +38,7 @@ if plain then
 elseif value then
   x, b, use, sole = match(value, '^S(%d+)\t(%d+)\t([%d ]*)\t(.*)$')
   if not x then
-    return redis.error_reply('WRONGTYPE the key ' .. LOCK .. ' is not a lock of Holdfast')
+    return redis.error_reply('WRONGTYPE ' .. LOCK)
   end
   x, b = tonumber(x), tonumber(b)
 end

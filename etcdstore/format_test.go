@@ -1,0 +1,44 @@
+package etcdstore
+
+import (
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
+)
+
+// A later format has another number, or another kind of key among those of the holders.
+func TestARecordOfALaterFormatIsRefusedAndLeftAlone(t *testing.T) {
+	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
+	client := direct(t, addr)
+	keys := newKeys(defaultPrefix)
+	name := keys.name(suites.Newer)
+	for what, kv := range map[string][2]string{
+		"number":  {name + "e", `{"V":2,"ID":"` + suites.NewerID + `","Mode":1,"Weight":1}`},
+		"absent":  {name + "e", `{"ID":"` + suites.NewerID + `","Mode":1,"Weight":1}`},
+		"kind":    {name + "h7", `{"V":2,"Holder":{}}`},
+		"no JSON": {name + "e", "\x02something"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if _, err := client.Put(t.Context(), kv[0], kv[1]); err != nil {
+				t.Fatal(err)
+			}
+			defer client.Delete(suites.Limited(t), kv[0])
+			s := openQuick(t, "etcd://"+addr, quickBeat)
+			defer s.Close()
+			suites.UnknownFormat(t, s, func() (list []string) {
+				resp, err := client.Get(suites.Limited(t), name, clientv3.WithPrefix())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, kv := range resp.Kvs {
+					list = append(list, fmt.Sprint(kv))
+				}
+				return list
+			})
+		})
+	}
+}
