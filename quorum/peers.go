@@ -154,6 +154,7 @@ func (s *Store) look(ctx context.Context) error {
 	pages, errs := s.listAt(ctx, s.nodes, store.Query{Name: peersName})
 	var unsure uint16 // nodes that have not answered, or may have forgotten it
 	answers := 0
+	var misfit *error
 	s.servers.Lock()
 	defer s.servers.Unlock()
 	for i, n := range s.nodes {
@@ -168,6 +169,8 @@ func (s *Store) look(ctx context.Context) error {
 				var list, servers string
 				var nodes, ttl int64
 				if n, _ := fmt.Sscanf(h.Meta, "%s %d %d %s", &list, &nodes, &ttl, &servers); n < 3 { // it may know no server
+					err := store.UnknownFormat(fmt.Sprintf("quorum: list of nodes of %q at %s", h.Owner, s.nodes[i].name))
+					misfit = &err
 					continue
 				}
 				s.maxTTL = max(s.maxTTL, min(time.Duration(ttl)*time.Millisecond, store.MaxTime))
@@ -185,7 +188,6 @@ func (s *Store) look(ctx context.Context) error {
 		s.looked = max(s.looked, identified)
 	}
 	delete(others, own)
-	var misfit *error
 	for _, o := range others {
 		common, named := 0, false
 		for i, n := range s.nodes {

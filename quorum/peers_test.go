@@ -739,3 +739,18 @@ func TestNodeThatHangsDoesNotKeepAnotherOneFromCounting(t *testing.T) {
 		}
 	})
 }
+
+func TestAListOfNodesInALaterFormatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		newer := request("holdfast:quorum:clients")
+		newer.Mode, newer.Owner, newer.Meta = store.Shared, "newer program", "2 something"
+		if answer, err := all[0].Acquire(t.Context(), newer); err != nil || !answer.Granted() {
+			t.Fatal(answer, err)
+		}
+		_, err := join(t, all, quorum.Options{}, 0, 1, 2)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "newer program") || !strings.Contains(err.Error(), "update this program") {
+			t.Errorf("%v; want an ErrInvalid that says what to do", err)
+		}
+	})
+}
