@@ -25,7 +25,7 @@ var advice = map[string]string{
 	"3D000":      "create the database, or name another in the URL",
 	"3F000":      "run holdfast migrate",
 	"42501":      "this role lacks a right; the GRANT statements are in the package documentation, and in holdfast help schema",
-	"42883":      "run holdfast migrate",
+	"42883":      "run holdfast migrate; if a newer version of Holdfast has migrated the schema, update this program",
 	"53100":      "the disk of the server is full",
 	"53300":      "the server has no free connection; raise max_connections, or use a pooler",
 	lockTimeout:  "another session has locked the row of this name; find it with pg_blocking_pids, and end its transaction",

@@ -170,8 +170,8 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 	case is.Versions == "":
 		return false, fmt.Errorf("schema %s: %w; run holdfast migrate, or the output of holdfast schema", quoted, errNoSchema)
 	}
-	return false, fmt.Errorf("schema %s serves programs of version %s, and this one has version %d; run the holdfast migrate of the newest version, or update this program",
-		quoted, is.Versions, version)
+	return false, fmt.Errorf("%w: schema %s serves programs of version %s, and this one has version %d; run the holdfast migrate of the newest version, or update this program",
+		store.ErrInvalid, quoted, is.Versions, version)
 }
 
 // isCode reports whether an error of the server has one of these codes.

@@ -222,9 +222,14 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 	}
 
 	// If a later version of the schema no longer supports this program, the error says so.
-	p.Must("DROP FUNCTION versions.call_v1")
-	if _, err := store.Open(ctx, url); err == nil || !strings.Contains(err.Error(), "version 2") {
-		t.Errorf("%v, want an error that names the versions", err)
+	for _, f := range []string{"acquire", "release", "one", "call"} {
+		p.Must("DROP FUNCTION versions." + f + "_v1")
+	}
+	if _, err := store.Open(ctx, url); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("%v, want an ErrInvalid that names the versions", err)
+	}
+	if _, err := s1.Acquire(ctx, request("no more")); err == nil || !strings.Contains(err.Error(), "update this program") {
+		t.Errorf("%v, want an error that says what to do", err)
 	}
 }
 

@@ -41,10 +41,11 @@ func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err e
 		return err
 	}
 	if err := s.retry(ctx, begin); err != nil {
-		return page, err
+		return page, s.checkTables(s.read, err)
 	}
 	defer s.read.exec("ROLLBACK") // nothing was written
-	return s.page(ctx, q)
+	page, err = s.page(ctx, q)
+	return page, s.checkTables(s.read, err)
 }
 
 // takeReader takes the turn to use the connection for listings, and opens it if necessary. The caller

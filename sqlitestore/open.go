@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -178,7 +179,7 @@ func dataSource(path string) string {
 // setUp sets up the connection, and the file if it is new.
 func (s *Store) setUp(ctx context.Context) error {
 	// Check before any change, because the file may belong to another program.
-	if err := s.retry(ctx, s.checkMark); err != nil {
+	if err := s.retry(ctx, func() error { return s.checkMark(s.conn) }); err != nil {
 		return err
 	}
 	err := s.retry(ctx, func() error {
@@ -210,8 +211,8 @@ func (s *Store) setUp(ctx context.Context) error {
 
 // checkMark returns an error that matches store.ErrInvalid if the file belongs to another
 // program or to a newer version. Such a file must not be changed.
-func (s *Store) checkMark() error {
-	row, err := s.conn.get("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version")
+func (s *Store) checkMark(c *conn) error {
+	row, err := c.get("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version")
 	if code := resultCode(err); code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_CORRUPT {
 		return fmt.Errorf("%w: sqlite path %s: is not an SQLite database, or is damaged; give the path of a new file, for locks only", store.ErrInvalid, s.file.path)
 	}
@@ -229,10 +230,19 @@ func (s *Store) checkMark() error {
 	return nil
 }
 
+// checkTables returns the error of a statement. If the statement failed because a newer version has
+// changed the tables while the file is open, the error says so: see schema.sql.
+func (s *Store) checkTables(c *conn, err error) error {
+	if err != nil && resultCode(err) == sqlite3.SQLITE_ERROR {
+		return cmp.Or(s.checkMark(c), err)
+	}
+	return err
+}
+
 // setUpFile creates the tables of a new file, and adjusts an existing file to this boot. It reports
 // whether the file is new.
 func (tx *callTx) setUpFile() (created bool, err error) {
-	if err := tx.checkMark(); err != nil {
+	if err := tx.checkMark(tx.conn); err != nil {
 		return false, err
 	}
 	row, err := tx.conn.get("PRAGMA user_version")

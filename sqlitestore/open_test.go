@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -257,5 +258,23 @@ func TestManyProcessesOpenANewFileAtOnce(t *testing.T) {
 	}
 	if len(tokens) != 10 {
 		t.Errorf("%d different tokens of 10 grants", len(tokens))
+	}
+}
+
+// A newer version changes the tables while an older program has the file open.
+func TestAProgramThatHasTheFileOpenRefusesTheTablesOfANewerVersion(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path)
+	held := take(t, s, "held")
+	if _, err := s.List(t.Context(), store.Query{}); err != nil { // both connections know the old tables
+		t.Fatal(err)
+	}
+	if err := sqlitestore.Script(path, "BEGIN; ALTER TABLE names RENAME TO names2; PRAGMA user_version = 2; COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	for what, call := range suites.Calls(s, held) {
+		if err := call(t.Context()); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
+			t.Errorf("%s: %v, want an ErrInvalid that says to update", what, err)
+		}
 	}
 }

@@ -1,5 +1,8 @@
 -- The schema of the SQLite store. Times are nanoseconds on the clock of clock_linux.go or
 -- clock_other.go.
+--
+-- The version is in PRAGMA user_version. A later version that changes a table must also rename the
+-- table names. Then the statements of this version fail, even in programs that have the file open.
 
 CREATE TABLE meta (
 	one   INTEGER PRIMARY KEY CHECK (one = 1),

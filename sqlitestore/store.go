@@ -149,6 +149,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	plain := keep.State == store.Held
 	if plain && s.usable(ctx) == nil && s.writes.tryTurn() { // no other call to share a transaction with
 		n, err := s.conn.exec(sqlDrop, name, id[:], s.clock.now())
+		err = s.checkTables(s.conn, err)
 		s.writes.endTurn()
 		if n == 1 || err != nil && !busy(err) && !full(err) {
 			return s.explain(err)

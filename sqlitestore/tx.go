@@ -162,6 +162,7 @@ func (s *Store) transact(ctx context.Context, tx *callTx) {
 			others, err = s.runAll(tx, others)
 		}
 	}
+	err = s.checkTables(s.conn, err)
 	tx.finish(err)
 	for _, tx := range others {
 		tx.finish(err)
