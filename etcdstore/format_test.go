@@ -2,12 +2,15 @@ package etcdstore
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A later format has another number, or another kind of key among those of the holders.
@@ -41,4 +44,37 @@ func TestARecordOfALaterFormatIsRefusedAndLeftAlone(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestFormats(t *testing.T) {
+	suites.Formats(t, func(t *testing.T) suites.FormatServer {
+		addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
+		client := direct(t, addr)
+		return suites.FormatServer{
+			Open: func(t testing.TB) store.Store { return openQuick(t, "etcd://"+addr, slowBeat) },
+			Dump: func(t testing.TB) (lines []string) {
+				resp, err := client.Get(t.Context(), defaultPrefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, kv := range resp.Kvs {
+					key := strings.Replace(string(kv.Key), strconv.FormatInt(kv.Lease, 16), "LEASE", 1)
+					lines = append(lines, suites.QuoteFields(key, string(kv.Value)))
+				}
+				return lines
+			},
+			Load: func(t testing.TB, lines []string) {
+				for _, line := range lines {
+					kv := suites.UnquoteFields(t, line)
+					lease, err := client.Grant(t.Context(), 5)
+					if err == nil {
+						_, err = client.Put(t.Context(), strings.Replace(kv[0], "LEASE", strconv.FormatInt(int64(lease.ID), 16), 1), kv[1], clientv3.WithLease(lease.ID))
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+		}
+	})
 }

@@ -2,8 +2,11 @@ package redisstore
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
@@ -52,4 +55,62 @@ func TestAQuorumRefusesARecordOfALaterFormat(t *testing.T) {
 			t.Errorf("the record has changed to %q", got)
 		}
 	}
+}
+
+var random = regexp.MustCompile(`wake:[A-Z2-7]{26}\t\d+`)
+
+func TestFormats(t *testing.T) {
+	suites.Formats(t, func(t *testing.T) suites.FormatServer {
+		server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+		return suites.FormatServer{
+			Open: func(t testing.TB) store.Store {
+				s, err := store.Open(t.Context(), "redis://"+server.Addr())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			},
+			Dump: func(t testing.TB) (lines []string) { return commandsOf(server) },
+			Load: func(t testing.TB, lines []string) {
+				for _, line := range lines {
+					server.Must(suites.UnquoteFields(t, line)...)
+				}
+			},
+		}
+	})
+}
+
+// commandsOf returns commands that write the contents of a server.
+func commandsOf(server *servers.Redis) (lines []string) {
+	ask := func(args ...string) (list []string) {
+		for _, v := range server.Must(args...).([]any) {
+			list = append(list, random.ReplaceAllString(fmt.Sprint(v), "wake:CHANNEL\t1"))
+		}
+		return list
+	}
+	keys := ask("KEYS", "*")
+	slices.Sort(keys)
+	for _, key := range keys {
+		switch server.Must("TYPE", key) {
+		case "string":
+			lines = append(lines, suites.QuoteFields("SET", key, fmt.Sprint(server.Must("GET", key))))
+		case "list":
+			lines = append(lines, suites.QuoteFields(append([]string{"RPUSH", key}, ask("LRANGE", key, "0", "-1")...)...))
+		case "hash":
+			fields := ask("HKEYS", key)
+			slices.Sort(fields)
+			for _, field := range fields {
+				lines = append(lines, suites.QuoteFields("HSET", key, field, ask("HMGET", key, field)[0]))
+			}
+		case "zset":
+			members := ask("ZRANGE", key, "0", "-1", "WITHSCORES")
+			for i := 0; i < len(members); i += 2 {
+				lines = append(lines, suites.QuoteFields("ZADD", key, members[i+1], members[i]))
+			}
+		}
+		if left := server.Must("PTTL", key).(int64); left > 0 {
+			lines = append(lines, suites.QuoteFields("PEXPIREAT", key, fmt.Sprint(time.Now().UnixMilli()+left)))
+		}
+	}
+	return lines
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
@@ -31,6 +33,35 @@ func Rows(path string) ([]string, error) {
 	}
 	return rows, nil
 }
+
+// Statements returns statements that create a file with the same contents, a line each.
+func Statements(path string) ([]string, error) {
+	conn, err := dial(dataSource(path))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.close()
+	var lines []string
+	add := func(row []driver.Value) error {
+		lines = append(lines, strings.Join(strings.Fields(comment.ReplaceAllString(text(row[0]), "")), " "))
+		return nil
+	}
+	err = conn.each(add, "SELECT format('PRAGMA application_id = %d', application_id) FROM pragma_application_id "+
+		"UNION ALL SELECT format('PRAGMA user_version = %d', user_version) FROM pragma_user_version UNION ALL SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
+	for _, table := range []string{"meta", "names", "holders", "waiters"} {
+		columns := ""
+		if err == nil {
+			err = conn.each(func(row []driver.Value) error { columns = text(row[0]); return nil },
+				"SELECT group_concat(format('quote(%s)', name), '||'', ''||') FROM pragma_table_info(?)", table)
+		}
+		if err == nil {
+			err = conn.each(add, "SELECT 'INSERT INTO "+table+" VALUES ('||"+columns+"||')' FROM "+table)
+		}
+	}
+	return lines, err
+}
+
+var comment = regexp.MustCompile(`--.*`)
 
 // MinTTL is the shortest TTL.
 const MinTTL = minTTL

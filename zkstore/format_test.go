@@ -3,10 +3,14 @@ package zkstore
 import (
 	"fmt"
 	"path"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
+	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
@@ -46,4 +50,54 @@ func TestARecordOfALaterFormatIsRefusedAndLeftAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// keptToken matches the token of a kept record, which depends on the number of changes before.
+var keptToken = regexp.MustCompile(`( 40000000000 )\d+( )`)
+
+func TestFormats(t *testing.T) {
+	suites.Formats(t, func(t *testing.T) suites.FormatServer {
+		addr := servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
+		a, holder := connect(t, addr), openQuick(t, "zk://"+addr)
+		t.Cleanup(func() { holder.Close() })
+		return suites.FormatServer{
+			Open: func(t testing.TB) store.Store { return openQuick(t, "zk://"+addr) },
+			Dump: func(t testing.TB) (lines []string) {
+				for _, path := range append([]string{defaultRoot + "/token"}, nodes(t, a, defaultRoot)...) { // grants need the tokens
+					get := &wire.Call{Op: wire.Get(path, false)}
+					if err := a.Do(t.Context(), get); err != nil {
+						t.Fatal(err)
+					}
+					kind := "persistent"
+					if get.Stat.EphemeralOwner != 0 {
+						kind = "ephemeral"
+					}
+					if len(get.Data) > 0 { // not the parent of a name
+						data := keptToken.ReplaceAllString(string(get.Data), "${1}4096$2")
+						lines = append(lines, suites.QuoteFields(kind, path, data))
+					}
+				}
+				slices.Sort(lines[1:])
+				return lines
+			},
+			Load: func(t testing.TB, lines []string) {
+				for _, line := range lines {
+					node := suites.UnquoteFields(t, line)
+					kind := wire.Persistent
+					if node[0] == "ephemeral" {
+						kind = wire.Ephemeral
+					}
+					data := strings.ReplaceAll(node[2], " 40000000000 ", " 5000000000 ") // the time of a kept record
+					err := holder.ensure(t.Context(), path.Dir(node[1]))
+					if err == nil {
+						err = holder.wire.Do(t.Context(), &wire.Call{Op: wire.Create(node[1], []byte(data), holder.acl, kind)})
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+			Expire: func() { holder.Close() },
+		}
+	})
 }

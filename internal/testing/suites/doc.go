@@ -3,6 +3,7 @@
 //   - Request, Granted, Refused and others make calls that must succeed.
 //   - Contend and Updates let many clients use names and rows.
 //   - Crowd measures a name that many clients use at the same time.
+//   - Formats tests that the contents of a server keep their format.
 //   - Hung tests the time limits of a client while its servers do not answer.
 //   - HungServer, EndInTime and GivenUp test the time limits of a store.
 //   - Late tests requests that arrive after the call that undoes them.

@@ -1,10 +1,18 @@
 package suites
 
 import (
+	"cmp"
 	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -48,4 +56,211 @@ func UnknownFormat(t *testing.T, s store.Store, dump func() []string) {
 	other := Request("other")
 	Granted(t, s, other)
 	Release(t, s, other)
+}
+
+var updateFormats = flag.Bool("update-formats", false, "write the contents of the servers to testdata: see Formats")
+
+// A FormatServer is a server without locks, for a test of Formats.
+type FormatServer struct {
+	Open func(t testing.TB) store.Store
+
+	// Dump returns the contents of the server, as lines that Load accepts. What is chosen at random
+	// is replaced.
+	Dump func(t testing.TB) []string
+	Load func(t testing.TB, lines []string)
+
+	Expire func() // ends all grants; nil if it is enough to wait for formatTTL
+}
+
+const (
+	formatTTL  = 40 * time.Second // of the grants that are written
+	loadedTTL  = 5 * time.Second  // what remains of it when a file is loaded
+	formatStep = 5 * time.Second  // resolution of the times in a file
+)
+
+// Formats tests that what a store writes has the newest format in testdata, and that it can read all
+// formats there. The files are format1, format2 and so on. The file of a format that was released must
+// not change, so that programs of two versions exclude each other: see docs/versions.md.
+//
+// A file has the contents of a server with five names. With -update-formats, the newest file is written.
+// Times near the present are {ms+40s} or {us+40s}, and {time}.
+func Formats(t *testing.T, start func(t *testing.T) FormatServer) {
+	files, err := filepath.Glob("testdata/format*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in testdata (%v)", err)
+	}
+	slices.SortFunc(files, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+	t.Run("written", func(t *testing.T) {
+		server := start(t)
+		s := server.Open(t)
+		defer s.Close()
+		begin := time.Now()
+		takeFormats(t, s)
+		got := freeze(strings.Join(server.Dump(t), "\n")+"\n", begin)
+		file := files[len(files)-1]
+		want, err := os.ReadFile(file)
+		if *updateFormats {
+			err = os.WriteFile(file, []byte(got), 0o644)
+		} else if got != string(want) {
+			t.Errorf("the store writes another format than %s; if that is released, add the next file and see docs/versions.md.\ngot:\n%s\nwant:\n%s", file, got, want)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	for _, file := range files {
+		t.Run("read "+filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := start(t)
+			server.Load(t, strings.Split(strings.TrimSpace(thaw(string(text), time.Now())), "\n"))
+			readFormats(t, server)
+		})
+	}
+}
+
+// formatID returns the identity of the n-th request of a file.
+func formatID(n byte) (id store.ID) {
+	for i := range id {
+		id[i] = 0xa0 + n
+	}
+	return id
+}
+
+// takeFormats makes the requests of a file.
+func takeFormats(t *testing.T, s store.Store) {
+	t.Helper()
+	n := byte(0)
+	request := func(name string, mode store.Mode, weight, limit int) store.Request {
+		n++
+		req := Request(name)
+		req.ID, req.TTL, req.Mode, req.Weight, req.Limit, req.Meta = formatID(n), formatTTL, mode, weight, limit, "meta of "+name
+		return req
+	}
+	Granted(t, s, request("alone", store.Exclusive, 1, 0))
+	Granted(t, s, request("queued", store.Exclusive, 1, 0))
+	waiter := request("queued", store.Exclusive, 1, 0)
+	waiter.Queue = true
+	Refused(t, s, waiter)
+	Granted(t, s, request("shared", store.Shared, 1, 0))
+	Granted(t, s, request("shared", store.Shared, 1, 0))
+	Granted(t, s, request("permits", store.Permits, 2, 8))
+	done := request("done", store.Exclusive, 1, 0)
+	Granted(t, s, done)
+	if err := s.Release(Limited(t), done.Name, done.ID, store.Keep{State: store.Done, For: formatTTL}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readFormats checks that the names of a file are held until they expire.
+func readFormats(t *testing.T, server FormatServer) {
+	t.Helper()
+	s := server.Open(t)
+	defer s.Close()
+	tokens := make(map[string]int64)
+	for name, want := range map[string]string{
+		"alone":   "exclusive 1 of 0, held by a1",
+		"queued":  "exclusive 1 of 0, held by a2, waiter a3",
+		"shared":  "shared 1 of 0, held by a4, shared 1 of 0, held by a5",
+		"permits": "permits 2 of 8, held by a6",
+		"done":    "exclusive 1 of 0, done by a7",
+	} {
+		page, err := s.List(Limited(t), store.Query{Name: name})
+		if err != nil || len(page.Locks) != 1 {
+			t.Fatalf("List %q: %+v, %v", name, page.Locks, err)
+		}
+		var got []string
+		for _, h := range page.Locks[0].Holders {
+			got = append(got, fmt.Sprintf("%v %d of %d, %v by %.2s", h.Mode, h.Weight, page.Locks[0].Limit, h.State, h.ID))
+			tokens[name] = max(tokens[name], h.Token)
+			if h.Owner != Request(name).Owner || h.Meta != "meta of "+name || h.Token == 0 || h.Left <= 0 {
+				t.Errorf("%s: %+v", name, h)
+			}
+		}
+		for _, w := range page.Locks[0].Waiters {
+			got = append(got, fmt.Sprintf("waiter %.2s", w.ID))
+		}
+		slices.Sort(got)
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s is %s, want %s", name, text, want)
+		}
+		Refused(t, s, Request(name))
+	}
+	if server.Expire != nil {
+		server.Expire()
+	}
+	for name, token := range tokens {
+		req := Request(name)
+		Eventually(t, name+" is not granted after the TTL of its holders", func() bool {
+			answer, err := s.Acquire(Limited(t), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.Granted() && answer.Token <= token {
+				t.Errorf("%s: token %d after %d", name, answer.Token, token)
+			}
+			return answer.Granted()
+		})
+		Release(t, s, req)
+	}
+}
+
+var (
+	number    = regexp.MustCompile(`\d+`)
+	timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)`)
+	frozen    = regexp.MustCompile(`\{(ms|us)\+(\d+)s\}`)
+)
+
+// freeze replaces times near the present.
+func freeze(text string, now time.Time) string {
+	text = timestamp.ReplaceAllString(text, "{time}")
+	return number.ReplaceAllStringFunc(text, func(digits string) string {
+		n, err := strconv.ParseInt(digits, 10, 64)
+		for unit, at := range map[string]func(int64) time.Time{"ms": time.UnixMilli, "us": time.UnixMicro} {
+			if d := at(n).Sub(now).Round(formatStep); err == nil && d.Abs() < time.Hour {
+				return fmt.Sprintf("{%s+%ds}", unit, d/time.Second)
+			}
+		}
+		return digits
+	})
+}
+
+// thaw is the reverse of freeze. Times in the future become loadedTTL.
+func thaw(text string, now time.Time) string {
+	text = strings.ReplaceAll(text, "{time}", now.Format(time.RFC3339Nano))
+	return frozen.ReplaceAllStringFunc(text, func(match string) string {
+		at := now
+		if !strings.HasSuffix(match, "+0s}") {
+			at = now.Add(loadedTTL)
+		}
+		if strings.HasPrefix(match, "{ms") {
+			return strconv.FormatInt(at.UnixMilli(), 10)
+		}
+		return strconv.FormatInt(at.UnixMicro(), 10)
+	})
+}
+
+// QuoteFields returns a line with these fields.
+func QuoteFields(fields ...string) string {
+	for i := range fields {
+		fields[i] = strconv.Quote(fields[i])
+	}
+	return strings.Join(fields, " ")
+}
+
+// UnquoteFields returns the fields of a line.
+func UnquoteFields(t testing.TB, line string) (fields []string) {
+	t.Helper()
+	for line != "" {
+		quoted, err := strconv.QuotedPrefix(line)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		field, _ := strconv.Unquote(quoted)
+		fields = append(fields, field)
+		line = strings.TrimPrefix(line[len(quoted):], " ")
+	}
+	return fields
 }
