@@ -102,7 +102,8 @@ func Formats(t *testing.T, start func(t *testing.T) FormatServer) {
 		if *updateFormats {
 			err = os.WriteFile(file, []byte(got), 0o644)
 		} else if got != string(want) {
-			t.Errorf("the store writes another format than %s; if that is released, add the next file and see docs/versions.md.\ngot:\n%s\nwant:\n%s", file, got, want)
+			t.Errorf("the store writes another format than %s; if that is released, add the next file and see docs/versions.md; written only:\n%s\nin the file only:\n%s",
+				file, linesWithout(got, string(want)), linesWithout(string(want), got))
 		}
 		if err != nil {
 			t.Error(err)
@@ -119,6 +120,12 @@ func Formats(t *testing.T, start func(t *testing.T) FormatServer) {
 			readFormats(t, server)
 		})
 	}
+}
+
+// linesWithout returns the lines of a text that are not in another one.
+func linesWithout(text, other string) string {
+	lines := strings.Split(other, "\n")
+	return strings.Join(slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return slices.Contains(lines, line) }), "\n")
 }
 
 // formatID returns the identity of the n-th request of a file.
