@@ -49,7 +49,8 @@ var (
 	ErrClosed = store.ErrClosed
 
 	// ErrInvalid is returned when the input is bad. The store was not touched, except if the
-	// error says that the name is in use in another way, such as with another limit.
+	// error says that the name is in use in another way, such as with another limit, or by a version
+	// of Holdfast that this program does not know.
 	ErrInvalid = store.ErrInvalid
 )
 
