@@ -87,3 +87,23 @@ func TestAPageWithAnUnknownFigureIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestRatiosAbovePlainCommandsAreExplained(t *testing.T) {
+	for _, c := range []struct {
+		row  Row
+		want bool
+	}{
+		{Row{Who: us + " / " + raw, Unit: "×", Median: 1.72}, true},
+		{Row{Who: us + " / " + bareStatements, Unit: "×", Median: 1.01}, true},
+		{Row{Who: us + " / " + raw, Unit: "×", Median: 0.9}, false},
+		{Row{Who: us + " / redsync (best peer)", Unit: "×", Median: 45}, false},
+	} {
+		var out strings.Builder
+		if err := (&Report{Rows: []Row{c.row}}).table(&out); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), aboveLimitNote); got != c.want {
+			t.Errorf("%s of %v is explained: %v, want %v", c.row.Who, c.row.Median, got, c.want)
+		}
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -103,7 +105,22 @@ func (r *Report) table(out io.Writer) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, row.Work, row.Who, number(row.Median), spread, row.Unit, want, row.verdict())
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil || !slices.ContainsFunc(r.Rows, Row.aboveLimit) {
+		return err
+	}
+	_, err := fmt.Fprintln(out, aboveLimitNote)
+	return err
+}
+
+// aboveLimitNote explains a ratio to plain commands that is above 1.
+const aboveLimitNote = `
+A ratio above 1 to plain commands (raw, bare): they make one request for each call, and Holdfast sends
+concurrent calls in one request. With a single goroutine, such a ratio is noise.`
+
+// aboveLimit reports whether a row says that Holdfast is faster than plain commands.
+func (r Row) aboveLimit() bool {
+	_, than, isRatio := strings.Cut(r.Who, " / ")
+	return isRatio && r.Unit == "×" && r.Median > 1 && (than == raw || than == bareQueue || than == bareStatements)
 }
 
 // figure formats a figure for a page: with three significant digits, even if it is large.
