@@ -24,6 +24,9 @@
 //   - R1: nothing is left behind, which is K, and every key has an end.
 //   - R2: waiters send few requests, measured on the servers of Redis and PostgreSQL.
 //
+// After the random faults of a hunt, it also causes some that need more time or long TTLs: calls that are
+// cancelled soon, a hang while many leases are due for renewal, and rows that a stranger has locked.
+//
 // It can also run on other lock libraries, which are held to S1 and L1 only ([PeerPromises]).
 //
 // If a store has a documented weakness, the test demonstrates it, and R and T must still hold.

@@ -66,6 +66,11 @@ type hunt struct {
 	fault    string          // the kind of the last fault
 	seen     map[string]bool // violations that were reported
 
+	// In a database, lockRows returns a function that locks rows of names for a time, as that of a trouble,
+	// and rows returns how many names have rows. Otherwise they are nil.
+	lockRows func(names ...string) func(d time.Duration, i int)
+	rows     func(prefix string) string
+
 	mu       sync.Mutex
 	accepted map[string]int64
 	pending  map[string]int64 // writes with an unknown outcome
@@ -154,6 +159,8 @@ func (h *hunt) run() {
 	h.fault = "none"
 	h.checkCancelled()
 	h.checkWaiters()
+	h.checkHang()
+	h.checkRow()
 	h.checkResidue()
 	h.write()
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	_ "github.com/holdfast-lock/holdfast/sqlitestore"
 )
@@ -196,22 +198,27 @@ func huntPostgres(h *hunt) {
 	h.result.Server = "PostgreSQL " + version
 	h.requests, h.asks = h.pgRequests, pgAsks
 	h.connect(p.Addr())
-	transaction := func(begin, query string) func(time.Duration, int) {
-		return func(d time.Duration, _ int) {
-			if _, err := p.Query(fmt.Sprintf("%s; %s; SELECT pg_sleep(%f); ROLLBACK", begin, query, d.Seconds())); err != nil {
-				h.t.Errorf("%s: %v", query, err)
-			}
-		}
+	db, err := sql.Open("pgx", "postgres://postgres@"+p.Addr()+"/postgres")
+	if err != nil {
+		h.t.Fatal(err)
 	}
+	h.t.Cleanup(func() { db.Close() })
+	db.SetMaxIdleConns(0) // the server may have been restarted
 	names := p.schema + ".names"
+	h.lockRows = func(list ...string) func(time.Duration, int) {
+		return inTransaction(h, db, "BEGIN", "SELECT name FROM "+names+" WHERE name IN ('"+strings.Join(list, "', '")+"') FOR UPDATE")
+	}
+	h.rows = func(prefix string) string {
+		return p.Value("SELECT count(*) FROM " + names + " WHERE name LIKE '" + prefix + "%'")
+	}
 	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet, 0), []trouble{
 		{kind: "sessions killed", do: func(d time.Duration, _ int) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 				p.Terminate(fmt.Sprintf("application_name = '%s'", p.schema))
 			}
 		}},
-		{kind: "row locked", name: "n0", do: transaction("BEGIN", "SELECT name FROM "+names+" WHERE name = 'n0' FOR UPDATE")},
-		{kind: "long snapshot", spares: true, do: transaction("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM "+names)},
+		{kind: "row locked", name: "n0", do: h.lockRows("n0")},
+		{kind: "long snapshot", spares: true, do: inTransaction(h, db, "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM "+names)},
 	})
 }
 
@@ -230,6 +237,12 @@ func huntMySQL(h *hunt) {
 	h.result.Server = "MariaDB " + version
 	h.connect(m.Addr())
 	names := m.database + ".holdfast_names"
+	h.lockRows = func(list ...string) func(time.Duration, int) {
+		return inTransaction(h, db, "START TRANSACTION", "SELECT name FROM "+names+" WHERE name IN ('"+strings.Join(list, "', '")+"') FOR UPDATE")
+	}
+	h.rows = func(prefix string) string {
+		return oneValue(h, db, "SELECT count(*) FROM "+names+" WHERE name LIKE '"+prefix+"%'")
+	}
 	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet, 0), []trouble{
 		{kind: "sessions killed", do: func(d time.Duration, _ int) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -239,7 +252,7 @@ func huntMySQL(h *hunt) {
 				}
 			}
 		}},
-		{kind: "row locked", name: "n0", do: inTransaction(h, db, "START TRANSACTION", "SELECT name FROM "+names+" WHERE name = 'n0' FOR UPDATE")},
+		{kind: "row locked", name: "n0", do: h.lockRows("n0")},
 		{kind: "long snapshot", spares: true, do: inTransaction(h, db, "START TRANSACTION WITH CONSISTENT SNAPSHOT", "SELECT count(*) FROM "+names)},
 	})
 }
