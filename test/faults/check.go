@@ -15,7 +15,6 @@ type Violation struct {
 	Name      string // the name of the lock; empty if it concerns all
 	At        time.Duration
 	Text      string
-	Age       time.Duration // of the lease that was overtaken, if it is one
 }
 
 // first returns the first violation as an error.
@@ -65,7 +64,7 @@ func (h *History) overlaps(invariant, what string, end func(*Hold) time.Duration
 			for _, before := range live {
 				if after.excludes(&before) {
 					all = append(all, Violation{
-						Invariant: invariant, Name: name, At: after.Got, Age: after.Got - before.Got,
+						Invariant: invariant, Name: name, At: after.Got,
 						Text: fmt.Sprintf("%s: %q was held twice: %s had token %d until %v, %s had token %d from %v, %v earlier",
 							what, name, before.Who, before.Token, end(&before), after.Who, after.Token, after.Got, end(&before)-after.Got),
 					})

@@ -80,10 +80,6 @@ type Fault struct {
 	// After is how long after its end the effects can be seen.
 	Weak  string
 	After time.Duration
-
-	// Young, if set, is how old a lease may be for which the weakness counts. Then the weakness explains
-	// only that such a lease was overtaken, and nothing else.
-	Young time.Duration
 }
 
 // A History is the record of many clients. Its methods are safe for concurrent use.

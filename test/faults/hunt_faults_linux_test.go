@@ -16,7 +16,6 @@ type trouble struct {
 	spares bool // see Fault
 	weak   string
 	long   time.Duration // how long the fault must last for the weakness
-	young  time.Duration
 	after  time.Duration
 	name   string // the name that it affects; all if empty
 
@@ -98,7 +97,7 @@ func (h *hunt) duration() time.Duration {
 
 // cause causes a fault, and returns how long it lasted.
 func (h *hunt) cause(tr trouble, d time.Duration, i int) time.Duration {
-	f := Fault{Kind: tr.kind, Begin: now(), Spares: tr.spares, Weak: tr.weak, After: tr.after, Young: tr.young, Name: tr.name}
+	f := Fault{Kind: tr.kind, Begin: now(), Spares: tr.spares, Weak: tr.weak, After: tr.after, Name: tr.name}
 	if d < tr.long {
 		f.Weak = ""
 	}
@@ -183,9 +182,9 @@ func (h *hunt) memberTroubles(nodes []*servers.Process, spares bool, restart fun
 	}})
 }
 
-// clockTroubles are steps of the clock of servers. Weak and young are those of a Fault. Weak is empty if
-// the store does not depend on that clock.
-func (h *hunt) clockTroubles(weak string, young time.Duration) []trouble {
+// clockTroubles are steps of the clock of servers. Weak is that of a Fault. It is empty if the store does
+// not depend on that clock.
+func (h *hunt) clockTroubles(weak string) []trouble {
 	const step = 5 * time.Second
 	change := func(by time.Duration) func(time.Duration, int) {
 		return func(d time.Duration, _ int) {
@@ -195,7 +194,7 @@ func (h *hunt) clockTroubles(weak string, young time.Duration) []trouble {
 		}
 	}
 	return []trouble{
-		{kind: "clock ahead", weak: weak, young: young, after: step + 2*keptTTL, spares: weak == "" || young > 0, do: change(step)},
-		{kind: "clock behind", weak: weak, young: young, after: step + 2*keptTTL, spares: weak == "" || young > 0, do: change(-step)},
+		{kind: "clock ahead", weak: weak, after: step + 2*keptTTL, spares: weak == "", do: change(step)},
+		{kind: "clock behind", weak: weak, after: step + 2*keptTTL, spares: weak == "", do: change(-step)},
 	}
 }

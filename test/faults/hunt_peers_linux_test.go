@@ -64,7 +64,7 @@ func (p peer) begin(h *hunt) {
 	h.troubles = slices.DeleteFunc(h.troubles, func(tr trouble) bool { return slices.Contains(p.without, tr.kind) })
 	for i, tr := range h.troubles {
 		if strings.HasPrefix(tr.kind, "clock ") {
-			h.troubles[i].weak, h.troubles[i].young, h.troubles[i].spares = p.clock, 0, p.clock == ""
+			h.troubles[i].weak, h.troubles[i].spares = p.clock, p.clock == ""
 		}
 	}
 }

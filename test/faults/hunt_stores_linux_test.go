@@ -139,7 +139,7 @@ func huntRedis(h *hunt) {
 	if h.result.Seed%2 == 0 {
 		h.troubles = append(h.troubles, trouble{kind: "data lost", weak: dataLost, after: 2 * keptTTL, do: func(time.Duration, int) { r.Wipe() }})
 	} else {
-		h.troubles = append(h.troubles, h.clockTroubles(clockSet, 0)...)
+		h.troubles = append(h.troubles, h.clockTroubles(clockSet)...)
 	}
 }
 
@@ -186,7 +186,7 @@ func huntQuorum(h *hunt) {
 		all, addrs = append(all, n.Process), append(addrs, n.Addr())
 	}
 	h.connect(addrs...)
-	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(nodes...), h.clockTroubles("", 0),
+	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(nodes...), h.clockTroubles(""),
 		h.memberTroubles(all, true, func(k int) { nodes[k].Restart() }, func() {}))
 }
 
@@ -211,7 +211,7 @@ func huntPostgres(h *hunt) {
 	h.rows = func(prefix string) string {
 		return p.Value("SELECT count(*) FROM " + names + " WHERE name LIKE '" + prefix + "%'")
 	}
-	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet, 0), []trouble{
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet), []trouble{
 		{kind: "sessions killed", do: func(d time.Duration, _ int) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 				p.Terminate(fmt.Sprintf("application_name = '%s'", p.schema))
@@ -243,7 +243,7 @@ func huntMySQL(h *hunt) {
 	h.rows = func(prefix string) string {
 		return oneValue(h, db, "SELECT count(*) FROM "+names+" WHERE name LIKE '"+prefix+"%'")
 	}
-	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet, 0), []trouble{
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet), []trouble{
 		{kind: "sessions killed", do: func(d time.Duration, _ int) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 				ids, _ := m.query(fmt.Sprintf("SELECT id FROM information_schema.processlist WHERE db = '%s'", m.database))

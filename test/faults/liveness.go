@@ -144,7 +144,7 @@ func (h *History) Weakness(v Violation) (f Fault, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.faults {
-		if f.Weak != "" && f.Begin <= v.At && v.At <= f.End+f.After && (f.Young == 0 || v.Age > 0 && v.Age < f.Young) {
+		if f.Weak != "" && f.Begin <= v.At && v.At <= f.End+f.After {
 			return f, true
 		}
 	}

@@ -59,12 +59,6 @@ func TestEachInvariantIsChecked(t *testing.T) {
 		{"a documented double grant", "", []Hold{holder, next}, func(h *History) {
 			h.AddFault(Fault{Kind: "data lost", Begin: 2 * s, End: 2 * s, Weak: "data is lost", After: 6 * s})
 		}},
-		{"a young lease that is overtaken by a documented weakness", "", []Hold{holder, next}, func(h *History) {
-			h.AddFault(Fault{Kind: "clock", Begin: 2 * s, End: 4 * s, Weak: "a clock is set", Young: 3 * s})
-		}},
-		{"an older lease that is overtaken then", "S1", []Hold{holder, next}, func(h *History) {
-			h.AddFault(Fault{Kind: "clock", Begin: 2 * s, End: 4 * s, Weak: "a clock is set", Young: s})
-		}},
 		{"a wait for a free name", "L2", []Hold{freed, waited}, nil},
 		{"a wait for a name that was held", "", []Hold{changed(freed, func(hold *Hold) { hold.Freed = 19 * s }), waited}, nil},
 		{"a wait during a fault", "", []Hold{freed, waited}, func(h *History) { h.AddFault(Fault{Begin: 6 * s, End: 19 * s}) }},
