@@ -42,16 +42,23 @@ func (w *watchdog) begin() *atomic.Int32 {
 	count := &w.counts[w.now()%len(w.counts)]
 	count.Add(1)
 	if !w.armed.Load() && w.armed.CompareAndSwap(false, true) {
-		time.AfterFunc(tick, w.check)
+		w.arm()
 	}
 	return count
 }
 
 func (w *watchdog) end(count *atomic.Int32) { count.Add(-1) }
 
-// check closes the silent connections if a call has been in flight for too long. It runs again
-// after the next tick, unless no call is in flight.
-func (w *watchdog) check() {
+// arm starts the timer. If it fires late, the process was stopped or had no CPU time, and replies
+// may have arrived that were not read yet.
+func (w *watchdog) arm() {
+	next := w.now() + 1
+	time.AfterFunc(tick, func() { w.check(w.now() > next+1) })
+}
+
+// check closes the silent connections if a call has been in flight for too long, unless it is late.
+// It runs again after the next tick, unless no call is in flight.
+func (w *watchdog) check(late bool) {
 	now, calls, overdue := w.now(), int32(0), int32(0)
 	for age := range len(w.counts) {
 		n := w.counts[(now-age+len(w.counts))%len(w.counts)].Load()
@@ -60,7 +67,7 @@ func (w *watchdog) check() {
 			overdue += n
 		}
 	}
-	if overdue > 0 {
+	if overdue > 0 && !late {
 		w.conns.closeSilent(time.Now().Add(-maxSilence))
 	}
 	if calls == 0 {
@@ -70,7 +77,7 @@ func (w *watchdog) check() {
 			return
 		}
 	}
-	time.AfterFunc(tick, w.check)
+	w.arm()
 }
 
 func (w *watchdog) idle() bool {
