@@ -7,15 +7,16 @@ import (
 
 const (
 	// farAhead is how far the clock of a node may be ahead of those of most others when a client sees it
-	// for the first time. If it is further, it may have been set just before.
+	// for the first time. A clock that is further ahead may have been set a moment ago.
 	farAhead = time.Second
 
-	// together is how long after each other the clocks of a majority must seem to jump, so that it was the
-	// clock of this host that stood still, for example while it was suspended.
+	// together is the time within which the clocks of a majority seem to jump if the clock of this host
+	// stood still, for example while the host was suspended. Such clocks were not set.
 	together = time.Second
 )
 
-// A clock is what is known about the clock of a node's server. Times are on the clock of the quorum.
+// A clock is what is known about the clock of a node's server. Times are on the clock of the quorum, which
+// is the monotonic clock of this host: see Store.now.
 type clock struct {
 	met    time.Duration // when the node was identified for the first time
 	ahead  time.Duration // how far its clock was ahead of the clock of the quorum then; 0 if unknown
@@ -35,8 +36,8 @@ func (c *clock) saw(server Server, begin, now time.Duration) {
 	}
 }
 
-// setAhead returns when the clock of the node may have been set ahead, or 0 if it was not. Its server ends
-// grants too early then. The caller holds the mutex of the servers.
+// setAhead returns when the clock of the node may have been set ahead, or 0 if it was not. A server whose
+// clock was set ahead ends grants too early. The caller holds the mutex of the servers.
 func (n *node) setAhead() time.Duration {
 	at, same := n.clock.jumped, 0
 	var ahead []time.Duration

@@ -12,13 +12,13 @@
 //     wait for the largest TTL and another minute, then remove the old one in all programs. Clients tell
 //     each other their lists through the nodes, under the name holdfast:quorum:clients. A list that does
 //     not fit those of others is refused, unless the others are idle.
-//   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
-//     answer, and after it lost data or its clock was set ahead until all grants of that time are over.
-//     Data is lost in another way than by a restart, as by FLUSHALL, only at nodes whose votes no lease
-//     needs: a lease usually has all votes after a few milliseconds.
-//   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
-//     time of day does not matter: a client measures with its monotonic clock, and a node counts the
-//     TTL from when it received the request.
+//   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not answer,
+//     and after it lost data or its clock was set ahead, until all grants that it had then are over. A loss
+//     without a restart, such as by FLUSHALL, is not noticed, so it must not happen at a node whose vote a
+//     lease needs. A lease usually has all votes after a few milliseconds.
+//   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. They may show
+//     different times: a client measures with its monotonic clock, and a node counts the TTL from when it
+//     received the request. A clock that is set ahead matters: see Delayed restart.
 //   - A holder does not act after its lease has ended, or the resource checks the token.
 //
 // # Acquire
@@ -28,15 +28,14 @@
 //
 //  1. The client notes the time and sends Acquire(id, n tokens) to all nodes at once. Each node that
 //     grants it answers with a block first..last and sets its counter to last. The call returns when a
-//     majority has decided it, and the rest is finished in the background. Grants count only of
-//     nodes that have been up for the restart delay (rule Young). Fewer grants than a majority are not a
-//     lease (rule Majority): the request is refused if a majority of nodes answered, and has failed
-//     otherwise.
+//     majority has decided it, and the rest is finished in the background. Only grants of nodes that have
+//     been up for the restart delay count (rule Young). Fewer grants than a majority are not a lease (rule
+//     Majority): the request is refused if a majority of nodes answered, and has failed otherwise.
 //  2. The token t of the lease is the majority-th smallest first token. It is not below the first
 //     token of any of the nodes that it relies on (rule Above). It counts when a majority of those nodes
 //     has recorded it (rule Recorded). Nodes that have seen the same requests choose the same tokens.
-//     So that the others do, too, the request asks for tokens above the last one that this client got
-//     for the name, which a majority has recorded. Then one round trip is usually enough.
+//     To make the others choose them too, the request asks for tokens above the last one that this client
+//     got for the name, which a majority has recorded. Then one round trip is usually enough.
 //  3. Otherwise the client waits for the other replies, for as long again as it took so far, and at
 //     least 50 ms, but not into the second half of the time limit. If the nodes still disagree, it raises
 //     the counters that are behind to one value, with Renew(id, floor t+n-1), which takes another round trip.
@@ -45,28 +44,29 @@
 //     that refused, because it had not received the release of the previous holder yet, is asked
 //     again 1 ms later, then after growing pauses, and then with each renewal.
 //
-// A request that is refused gives its votes back. If it waits, it keeps its place in one queue. A refusal
-// describes the holder as the nodes that have answered know it.
+// A request that is refused gives its votes back. If it waits, it keeps its place in the queue of one node.
+// A refusal describes the holder as the nodes that have answered know it.
 //
 // # Renew and release
 //
-// A renewal goes to all nodes. It is extended if a majority of nodes that gave their vote extended it,
-// and gone if so many of them have lost it that no majority is left (rule Renewal). Nodes without the
-// grant get it in the background. A lease that is over is neither renewed nor repaired (rule Over),
-// because another lease may have been granted since.
+// A renewal goes to all nodes, and only nodes that gave the lease their vote count. The lease is extended if
+// a majority of all nodes extended it, and gone if more than N - majority have lost it (rule Renewal).
+// Otherwise the outcome is unknown, and the client tries again until the lease is over. Nodes without the
+// grant get it in the background, unless the lease may have lost its majority. A lease that is over is
+// neither renewed nor repaired (rule Over), because another lease may have been granted since.
 //
-// A release goes to all nodes, and returns when a majority no longer has the grant. With Keep, a
-// majority must have the closure; nodes without a vote are asked for it first. If the lease turns out to
-// be lost, the others end the closure, except for a node whose reply is lost. A closure is not repaired:
+// A release goes to all nodes, and returns when a majority no longer has the grant. With Keep, a majority
+// must have the kept record; nodes without a vote are first asked to vote. If the lease turns out to be
+// lost, the record is removed again, except at a node whose reply is lost. A kept record is not repaired:
 // it survives the loss of a minority, but not the loss of more nodes one after the other.
 //
-// # What was sent is undone
+// # Undoing
 //
-// All messages of one identity to one node that create or end a vote are sent one after the other,
-// each when the previous one was answered or has failed. A vote that is about to be given back does not
-// count (rule Voted). If a message that ends a vote was not answered, it may be executed at any time: the
-// client does not use that node for that identity (rule Order). It repeats the message until the node
-// answers, for up to 10 minutes, and for a minute after a message that a silent node may execute late.
+// All messages of one identity to one node that create or end a vote are sent one after the other, each
+// when the previous one was answered or has failed. A vote that is about to be given back does not count
+// (rule Voted). A message that ends a vote and was not answered may be executed at any time, so the client
+// does not use that node for that identity (rule Order). It repeats the message until the node answers, and
+// for a minute after the last message that the node may execute late, but for at most 10 minutes in all.
 // Then the node can be used again. A request that was never sent is not undone.
 //
 // Messages of one client about one name to one node are sent in order, too: a request does not overtake
@@ -77,13 +77,13 @@
 // A node that restarted may have lost grants that were not written to its disk, and would vote for a
 // second holder. So its grants do not count until its server has been up for longer than the largest TTL
 // that any client has recorded at the nodes. A node store that implements [Restarter] returns the uptime
-// of its server, and is asked again whenever it had to make a new connection. If the server is another
-// one than before, it is assumed to have started after the last reply of the previous server. Stores
-// without this ability make a quorum that does not declare [store.FeatureFailover].
+// of its server, and is asked again whenever it had to make a new connection. A server with another
+// identity is assumed to have started after the last reply of the previous server. Stores without this
+// ability make a quorum that does not declare [store.FeatureFailover].
 //
-// A node whose clock was set ahead ends grants too early. It is treated as if it had restarted then. Redis
-// nodes tell their time with every grant. To a client that has just started, a clock that is more than a
-// second ahead of most others may have been set a moment ago.
+// A node whose clock was set ahead ends grants too early. It is treated as if it had restarted at that time.
+// Redis nodes tell their time with every grant. A client that has just started treats a node in the same
+// way if its clock is more than a second ahead of most others: it may have been set a moment ago.
 //
 // # Waiting
 //
@@ -115,6 +115,6 @@
 // I1: a lease is valid only while each node of some majority has its grant; a node has one grant; two
 // majorities have a node in common, and by Young it has not forgotten the first grant. I2: let x be a node
 // that A and B rely on. When A's block counted, x had recorded last(A) with A's grant. B's grant at x is
-// later, so first(x, B) > last(A), and first(B) >= first(x, B) by Above. The tests contain a model checker
-// that runs the functions of rules.go. It finds a violation if any one of the rules is switched off.
+// later, so first(x, B) > last(A), and first(B) >= first(x, B) by Above. The rules are functions in
+// rules.go. A model checker in the tests runs them, and finds a violation if any one is switched off.
 package quorum
