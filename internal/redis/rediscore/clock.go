@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// maxStep is how far the clock of a server may be set ahead without being noticed. It must be less than
-// the margin of the shortest lease.
+// maxStep is how far the clock of a server can be set ahead unnoticed. It must not be longer than the
+// margin of the shortest lease.
 const maxStep = 5 * time.Millisecond
 
-// A serverClock notices when the clock of a server is set ahead: the server then ends grants too early,
-// because it expires keys by its time of day. How far its clock is ahead of the client's own is known from
-// each reply, except for the time that the call took. So the longest possible distance before is
-// compared with the shortest possible one now. Clocks may drift by 1 percent meanwhile.
+// A serverClock notices when the clock of a server is set ahead. Such a server ends grants too early,
+// because it expires keys by its time of day. Each reply shows how far the server's clock is ahead of the
+// client's monotonic clock, to within the time that the call took. So the most that it can have been ahead
+// before is compared with the least that it can be ahead now. Clocks may drift by 1 percent in between, so
+// after a pause of the client only a larger step is noticed.
 type serverClock struct {
 	mu    sync.Mutex
-	most  time.Duration // how far it is ahead of sinceBase at most
-	at    time.Duration // when that was known, since base; 0 if it is not
-	jumps uint64        // how often it was set ahead
-	last  time.Time     // when that was noticed last
+	most  time.Duration // how far it was ahead of sinceBase, at most
+	at    time.Duration // when most was set, since base; 0 if it is not set
+	jumps uint64        // how often the clock was set ahead
+	last  time.Time     // when that was last noticed
 }
 
-// observe compares the time that a server read with the times of the client before and after that. Sent
-// is 0 if it is unknown.
+// observe compares the time in a reply with the client's times at which the request was sent and the reply
+// was received. Sent is 0 if it is unknown.
 func (c *serverClock) observe(server, sent, received time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,15 +38,16 @@ func (c *serverClock) observe(server, sent, received time.Duration) {
 	}
 }
 
-// ClockJumps returns how often the clock of the server was set ahead, and when that was noticed last. It
-// is known only of a node of a quorum.
+// ClockJumps returns how often the clock of the server was set ahead, and when that was last noticed. Jumps
+// are counted only at the nodes of a quorum.
 func (s *Store) ClockJumps() (n uint64, last time.Time) {
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()
 	return s.clock.jumps, s.clock.last
 }
 
-// observe looks at the time in a reply. Only a quorum can do without a server whose clock was set.
+// observe looks at the time in a reply, at the nodes of a quorum. Only a quorum can do without a server
+// whose clock was set.
 func (s *Store) observe(server, sent time.Duration) {
 	if s.config.Counters > 1 {
 		s.clock.observe(server, sent, sinceBase())

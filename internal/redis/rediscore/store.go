@@ -104,7 +104,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// enter begins a call. If it returns nil, the caller must call calls.Leave.
+// enter begins a call. If it returns nil, the caller must call calls.Exit.
 func (s *Store) enter(ctx context.Context) error {
 	if !s.calls.Enter() {
 		return s.errClosed()
