@@ -6,28 +6,30 @@ import (
 )
 
 const (
-	// maxSilence is how long a server may send nothing while a call is in flight. The connection is
-	// closed then, which ends all calls on it.
+	// maxSilence is how long a server may send nothing while a call is in flight. After that, the
+	// connection is closed, which ends all calls on it.
 	maxSilence = 2500 * time.Millisecond
 
 	// tick is the precision with which maxSilence is measured.
 	tick = 250 * time.Millisecond
 
-	// callTimeout is the longest time that a call to a silent server can take as a result. A call
-	// that is queued behind others may take longer while their replies arrive.
+	// callTimeout is the longest time that a call to a silent server can take as a result, unless
+	// this process itself is paused. A call behind others may take longer while their replies arrive.
 	callTimeout = maxSilence + 2*tick
 )
 
-// A watchdog bounds the calls to a single server that is silent. It does not need a context or a
-// timer for each call, because a context with a deadline makes a call a fifth more expensive. It
-// counts the calls in flight by the tick in which they began. While there are any, a timer checks
-// at each tick whether one of them has been in flight for too long, and nothing was received
-// meanwhile. If the client makes more calls than the server can answer in time, closing its
+// A watchdog bounds how long calls to a single server take if the server is silent. It needs no
+// context or timer for each call: a context with a deadline makes a call a fifth more expensive.
+//
+// It counts the calls in flight by the tick in which they began. While there are any, a timer
+// checks at each tick whether one of them has been in flight for too long. If so, the connections
+// on which nothing was received for that time are closed. A connection that still brings replies
+// stays open: if the client makes more calls than the server can answer in time, closing the
 // connection would make that worse.
 type watchdog struct {
 	conns  *connections
 	start  time.Time
-	counts [16]atomic.Int32 // by tick modulo 16; an older call counts as a younger one
+	counts [16]atomic.Int32 // by tick modulo 16; after 16 ticks a call counts as a younger one
 	armed  atomic.Bool      // the timer runs
 }
 
@@ -49,15 +51,15 @@ func (w *watchdog) begin() *atomic.Int32 {
 
 func (w *watchdog) end(count *atomic.Int32) { count.Add(-1) }
 
-// arm starts the timer. If it fires late, the process was stopped or had no CPU time, and replies
-// may have arrived that were not read yet.
+// arm starts the timer. If it fires late, the process was stopped or had no CPU time, and may not
+// have read replies that have arrived.
 func (w *watchdog) arm() {
 	next := w.now() + 1
 	time.AfterFunc(tick, func() { w.check(w.now() > next+1) })
 }
 
-// check closes the silent connections if a call has been in flight for too long, unless it is late.
-// It runs again after the next tick, unless no call is in flight.
+// check closes the silent connections if a call has been in flight for too long, unless the timer
+// fired late. It runs again after the next tick, unless no call is in flight.
 func (w *watchdog) check(late bool) {
 	now, calls, overdue := w.now(), int32(0), int32(0)
 	for age := range len(w.counts) {
