@@ -17,11 +17,11 @@
 // # Guarantees
 //
 // Locks exclude each other between all clients, in every mode, and waiters are served strictly in
-// order of arrival. This holds while a minority of the servers is down, cut off or replaced, and
-// through changes of the leader. Every decision is a write that a majority has on disk, and
-// it is made only if the keys that it was based on have not changed. A minority grants nothing.
-// When more than half of the servers are gone, nothing is granted or renewed, and holders learn
-// in time that their lease is over.
+// order of arrival. Under the conditions below, this holds while a minority of the servers is down,
+// cut off or replaced, and through changes of the leader. Every decision is a write that a majority
+// has on disk, and it is made only if the keys that it was based on have not changed. A minority
+// grants nothing. When more than half of the servers are gone, nothing is granted or renewed, and
+// holders learn in time that their lease is over.
 //
 // Two grants of one name that exclude each other are never live at the same time, provided that
 //
@@ -30,12 +30,12 @@
 //   - the cluster is not restored from a backup while there are live grants. A backup has older
 //     grants. Its revisions, from which tokens are made, start again at a lower number. Start a
 //     restored cluster with --bump-revision and --mark-compacted, or use another prefix;
-//   - no server is suspended for longer than a second and then continues, as by SIGSTOP, by a virtual
-//     machine that is paused, or by a disk that hangs. A leader that returns after another one was
-//     elected may end the leases that the other one has renewed, all at once, before it notices
-//     (etcd-io/etcd issue 15247). It happened in 5 of 20 attempts with etcd 3.6.16. The next waiter then
-//     gets the lock, with a higher token, and the holder learns of it at its next renewal. A server that
-//     was killed, restarted or cut off does no such harm;
+//   - no server continues after it was suspended for longer than a second, for example by SIGSTOP,
+//     in a virtual machine that was paused, or by a disk that hung. A leader that continues after
+//     another one was elected may end all leases that the other one has renewed, before it notices
+//     (etcd-io/etcd issue 15247). That happened in 5 of 20 attempts with etcd 3.6.16. The next waiter
+//     then gets the lock, with a higher token, and the holder learns of it at its next renewal. A server
+//     that was killed, restarted or cut off does no such harm;
 //   - the clocks of clients and servers run at about the same speed: during a TTL they drift
 //     apart by less than a lease's margin, a twentieth of its TTL and at most a second. The time
 //     of day does not matter.
@@ -46,20 +46,22 @@
 //
 // # When to choose it
 //
-// Choose etcd over Redis if a failover must not lead to two holders. Choose it over a quorum of Redis servers for its order and modes, and because it is
-// easier to run correctly. A lock and unlock are two writes through a majority, each with a write
-// to disk: a few milliseconds, and a few thousand pairs a second in all, whereas Redis handles
-// tens of thousands. Hand-overs within one process cost no write, as on every store.
+// Choose etcd over Redis if a failover must not lead to two holders. Choose it over a quorum of
+// Redis servers for its order and modes, and because it is easier to run correctly. A lock and an
+// unlock are two writes through a majority, each with a write to disk. A pair takes a few
+// milliseconds, and a few thousand pairs a second are possible, whereas Redis handles tens of
+// thousands. Hand-overs within one process cost no write, as on every store.
 //
 // # TTL
 //
 // etcd counts whole seconds, so a TTL is rounded up. The shortest is 2 s; a server with an
 // election timeout of T grants no less than 1.5 T. The longest is that of Holdfast.
-// Lease.Deadline follows the TTL that was granted: it may be longer than requested, and shorter
-// by up to a twentieth, because leases of etcd are reused. A grant that is not renewed ends up to
-// a second after its TTL. After a change of the leader, all grants get their whole TTL again.
-// Names are also kept closed (Once, MinHold) for whole seconds. The remaining time of a grant is
-// reported in whole seconds, and its age by the clocks of the clients that wrote and read it.
+// Lease.Deadline follows the TTL that was granted. That TTL may be longer than requested, or
+// shorter by up to a twentieth, because leases of etcd are reused. A grant that is not renewed ends
+// up to a second after its TTL. After a change of the leader, all grants get their whole TTL again.
+// Once and MinHold also keep a name closed for whole seconds. The remaining time of a grant is
+// reported in whole seconds. Its age depends on the clocks of two clients, the one that wrote it and
+// the one that reads it.
 //
 // # Tokens
 //
@@ -67,7 +69,7 @@
 // whatever happened to the servers. The 1023 tokens in between are for hand-overs within a
 // process. If a request asks for tokens above some number, for example because the tokens came from
 // another store before, an offset is added from then on. It is kept in PREFIX/floor forever. Tokens
-// stay below 2^53 for 2^43 revisions: 28 years of ten thousand writes a second.
+// stay below 2^53 for 2^43 revisions, that is for 28 years at ten thousand writes a second.
 //
 // # Keys
 //
@@ -92,16 +94,18 @@
 // 4 s, or every second while other calls of its client wait behind it. A waiter that has not asked
 // for 8 s loses its place and starts again at the end. The reply to a waiter does not grow with the
 // queue: beyond place 64, the place is an upper bound, and a waiter only checks whether the one in
-// front of it is still there. But for each request that joins, the server scans the whole queue. So
+// front of it is still there. But the server scans the whole queue for each request that joins. So
 // at most 1,000 requests can wait for a name, one for each client. Further ones fail with an error
-// that says so. A waiter that no server answers gets ErrUnavailable and does not wait forever.
+// that says so. A waiter that gets no answer from any server does not wait forever: it gets
+// ErrUnavailable.
 //
-// To join a queue costs the server about seven requests, four of which are writes, and 1.4 ms of CPU time.
-// To wait costs two requests in 4 s. When 1,000 clients joined at once, on the two cores that they shared
-// with the server, all were queued after 1.0 s. Meanwhile renewals took 0.5 s at most, and hand-offs
-// 0.02 s afterwards. A server without that CPU time replies late to all its clients: on the same machine
-// with ten other processes per core, plain reads took up to 4.2 s. Renewals that got no reply within 3 s were repeated,
-// and no lease of 30 s was lost. Do not combine such crowds with TTLs of a few seconds.
+// Joining a queue costs the server about seven requests, four of which are writes, and 1.4 ms of CPU
+// time. Waiting costs two requests in 4 s. When 1,000 clients joined at once, on two cores that they
+// shared with the server, all were queued after 1.0 s. Meanwhile renewals took 0.5 s at most, and
+// afterwards hand-offs took 0.02 s. A server that lacks this CPU time replies late to all its clients:
+// on the same machine, with ten other processes per core, plain reads took up to 4.2 s. Renewals that
+// got no reply within 3 s were repeated, and no lease of 30 s was lost. Do not combine such crowds with
+// TTLs of a few seconds.
 //
 // # Rights
 //
