@@ -29,8 +29,8 @@ const (
 )
 
 // A listener receives the wake-ups of one store by LISTEN, on its own connection outside of the
-// pool. The connection is opened for the first waiter, and closed listenIdle after the last.
-// Without it, waiters poll.
+// pool. The functions settle, dequeue and keep in schema.sql send them. The connection is
+// opened for the first waiter, and closed listenIdle after the last. Without it, waiters poll.
 type listener struct {
 	connect func(ctx context.Context) (*pgx.Conn, error)
 	channel string
