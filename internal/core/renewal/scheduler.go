@@ -258,8 +258,8 @@ type lostGrant struct {
 	loss  Loss
 }
 
-// collect removes grants that are due from the heap: grants to renew, grants whose deadline has
-// passed, and expired grants that the store may have dropped by now.
+// collect returns the grants that are due: grants to renew, grants whose deadline has passed, and
+// expired grants that the store may have dropped by now. Only the last ones leave the heap.
 func (s *Scheduler) collect(open bool) (due []*Grant, expired []lostGrant, forgotten []*Grant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,7 +333,7 @@ func (s *Scheduler) lose(g *Grant, loss Loss) {
 	g.hold.ReportLost()
 }
 
-// renewBatch renews grants of one TTL in one call.
+// renewBatch renews grants of one TTL in one call to the store.
 func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) {
 	requests := make([]store.Renewal, len(batch))
 	s.mu.Lock()

@@ -85,7 +85,7 @@ func (t *Table[V]) forget(k Key) {
 	}
 }
 
-// Sweep forgets the waiters that stopped asking, and returns how many there are.
+// Sweep forgets the waiters that stopped asking, and returns how many are left.
 func (t *Table[V]) Sweep() int {
 	t.Lock()
 	defer t.Unlock()
