@@ -31,6 +31,7 @@ type watchdog struct {
 	start  time.Time
 	counts [16]atomic.Int32 // by tick modulo 16; after 16 ticks a call counts as a younger one
 	armed  atomic.Bool      // the timer runs
+	waited bool             // the last check did nothing because it was late; only check uses it
 }
 
 func newWatchdog(conns *connections) *watchdog {
@@ -59,7 +60,8 @@ func (w *watchdog) arm() {
 }
 
 // check closes the silent connections if a call has been in flight for too long, unless the timer
-// fired late. It runs again after the next tick, unless no call is in flight.
+// fired late; the second of two late checks closes them. It runs again after the next tick, unless no
+// call is in flight.
 func (w *watchdog) check(late bool) {
 	now, calls, overdue := w.now(), int32(0), int32(0)
 	for age := range len(w.counts) {
@@ -69,7 +71,7 @@ func (w *watchdog) check(late bool) {
 			overdue += n
 		}
 	}
-	if overdue > 0 && !late {
+	if w.waited = late && !w.waited; overdue > 0 && !w.waited {
 		w.conns.closeSilent(time.Now().Add(-maxSilence))
 	}
 	if calls == 0 {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -41,4 +42,21 @@ func TestQueuedCallsKeepTheirConnection(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// After a pause of the process, a reply may have arrived that was not read yet.
+func TestALateCheckOfTheWatchdogClosesNothing(t *testing.T) {
+	all := &connections{open: make(map[*connection]struct{})}
+	client, server := net.Pipe()
+	defer server.Close()
+	all.open[&connection{Conn: client, all: all}] = struct{}{} // nothing was ever received
+	w := newWatchdog(all)
+	w.armed.Store(true) // the test calls check itself
+	defer w.end(w.begin())
+	w.start = w.start.Add(-callTimeout)
+	for i, open := range []bool{true, false} {
+		if w.check(true); all.none() == open {
+			t.Errorf("check %d: open is %t", i, !open)
+		}
+	}
 }
