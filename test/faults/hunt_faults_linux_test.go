@@ -54,7 +54,7 @@ func (h *hunt) inflict() Fault {
 	f := Fault{Kind: one.kind, Begin: now()}
 	times := 1
 	switch dice := h.rand.IntN(4); {
-	case dice < 2:
+	case dice < 2, dice == 2 && *huntFault == "each":
 		for left := burstSum; ; times++ {
 			i = h.rand.IntN(huntChildren)
 			left -= h.cause(one, burstFault/10+time.Duration(h.rand.Int64N(int64(burstFault))), i)
