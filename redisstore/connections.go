@@ -20,25 +20,30 @@ type connections struct {
 	made   atomic.Uint64 // number of connections opened so far
 }
 
+// base is the zero of the times of connections. Unlike the time of day, they are never set back.
+var base = time.Now()
+
+func sinceBase(t time.Time) int64 { return int64(t.Sub(base)) }
+
 type connection struct {
 	net.Conn
 	all *connections
 
-	// When bytes were last sent and received, in Unix nanoseconds. A new connection counts as one
-	// that has just received something, because the library bounds its handshake.
+	// When bytes were last sent and received: see sinceBase. A new connection counts as one that has
+	// just received something, because the library bounds its handshake.
 	wrote, read atomic.Int64
 
 	trip atomic.Int64 // how long the first reply took, in nanoseconds; 0 before
 }
 
 func (c *connection) Write(b []byte) (int, error) {
-	c.wrote.Store(time.Now().UnixNano())
+	c.wrote.Store(sinceBase(time.Now()))
 	return c.Conn.Write(b)
 }
 
 func (c *connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if now := time.Now().UnixNano(); n > 0 {
+	if now := sinceBase(time.Now()); n > 0 {
 		c.read.Store(now)
 		if wrote := c.wrote.Load(); wrote > 0 && c.trip.Load() == 0 {
 			c.trip.Store(max(1, now-wrote))
@@ -76,7 +81,7 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 		return nil, net.ErrClosed
 	}
 	c := &connection{Conn: conn, all: all}
-	c.read.Store(time.Now().UnixNano())
+	c.read.Store(sinceBase(time.Now()))
 	if all.open == nil {
 		all.open = make(map[*connection]struct{})
 	}
@@ -98,13 +103,13 @@ func (all *connections) closeAll(forGood bool) {
 
 // closeSilent closes the connections on which nothing was received since a time.
 func (all *connections) closeSilent(since time.Time) {
-	all.closeIf(func(c *connection) bool { return c.read.Load() < since.UnixNano() })
+	all.closeIf(func(c *connection) bool { return c.read.Load() < sinceBase(since) })
 }
 
 // closeUnanswered closes the connections on which something was sent after a time, and nothing was
 // received for several times as long as a reply usually takes.
 func (all *connections) closeUnanswered(since time.Time) {
-	t, now := since.UnixNano(), time.Now().UnixNano()
+	t, now := sinceBase(since), sinceBase(time.Now())
 	all.closeIf(func(c *connection) bool {
 		return c.wrote.Load() >= t && c.read.Load() < t && now-t > 4*c.trip.Load()
 	})

@@ -29,7 +29,7 @@ const (
 type watchdog struct {
 	conns  *connections
 	start  time.Time
-	counts [16]atomic.Int32 // by tick modulo 16; after 16 ticks a call counts as a younger one
+	counts [64]atomic.Int32 // by tick modulo 64; a call that has been queued for 16 s counts as a younger one
 	armed  atomic.Bool      // the timer runs
 	waited bool             // the last check did nothing because it was late; only check uses it
 }

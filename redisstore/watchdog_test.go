@@ -1,10 +1,14 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -58,5 +62,34 @@ func TestALateCheckOfTheWatchdogClosesNothing(t *testing.T) {
 		if w.check(true); all.none() == open {
 			t.Errorf("check %d: open is %t", i, !open)
 		}
+	}
+}
+
+// A call that has been queued behind others for a while ends soon after the server fell silent.
+func TestAQueuedCallEndsWhenTheServerFallsSilent(t *testing.T) {
+	for _, queued := range []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			near, far := net.Pipe()
+			all := &connections{dialer: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return near, nil }}
+			c, err := all.dial(t.Context(), "", nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer all.closeAll(true)
+			dog := newWatchdog(all)
+			defer dog.end(dog.begin())
+			go func() { // replies to other calls
+				for begin := time.Now(); time.Since(begin) < queued; time.Sleep(100 * time.Millisecond) {
+					far.Write([]byte("x"))
+				}
+			}()
+			begin := time.Now()
+			for err == nil {
+				_, err = c.Read(make([]byte, 1))
+			}
+			if silent := time.Since(begin) - queued; silent > callTimeout {
+				t.Errorf("after %v in the queue, the connection was closed after %v of silence, want at most %v", queued, silent, callTimeout)
+			}
+		})
 	}
 }
