@@ -248,10 +248,15 @@ func (n *quorumNode) Server(ctx context.Context) (server quorum.Server, err erro
 	if err != nil {
 		return server, err
 	}
-	client := s.conn.client
-	info, err := client.Do(cancellable{ctx}, client.B().Info().Section("server").Build()).ToString()
+	client, sent := s.conn.client, time.Now()
+	replies := client.DoMulti(cancellable{ctx}, client.B().Info().Section("server").Build(), client.B().Time().Build())
+	info, err := replies[0].ToString()
 	if err != nil {
 		return server, fmt.Errorf("%w: the user of the URL must be allowed to run INFO", err)
+	}
+	if clock, err := replies[1].AsIntSlice(); err == nil && len(clock) == 2 {
+		server.Clock = time.Unix(clock[0], clock[1]*int64(time.Microsecond))
+		s.core.ObserveClock(server.Clock, sent) // from now on, even if the client makes its first request much later
 	}
 	for line := range strings.Lines(info) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -266,10 +271,6 @@ func (n *quorumNode) Server(ctx context.Context) (server quorum.Server, err erro
 			// The server counts from the second in which it started, so the value may be one
 			// second too high.
 			server.Uptime = max(0, time.Duration(seconds-1)*time.Second)
-		case "server_time_usec":
-			if micros, err := strconv.ParseInt(value, 10, 64); err == nil {
-				server.Clock = time.UnixMicro(micros)
-			}
 		}
 	}
 	if jumps, last := s.core.ClockJumps(); jumps > 0 {

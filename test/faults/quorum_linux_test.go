@@ -231,14 +231,14 @@ func TestTheVoteOfANodeWhoseClockWasSetDoesNotCount(t *testing.T) {
 	b := quorumOf(t, append(servers.StartRedisNodes(t, 1, opts), servers.StartRedisNodes(t, 2, servers.RedisOptions{})...), "off")
 	h := new(History)
 	holder, w := b.openBy()
-	other := b.open()
+	other, idle := b.open(), b.open()
 	b.warmUp(holder)
 	b.warmUp(other)
 	w[2:].hold()
 	lease := record(h).must(t, holder, "n", wrong/2)
 	b.votes("n", 2)
 	clock.shift(wrong)
-	for what, c := range map[string]*holdfast.Client{"that knew the clock": other, "that did not know it": b.open()} {
+	for what, c := range map[string]*holdfast.Client{"that knew the clock": other, "that was idle before": idle, "that did not know it": b.open()} {
 		if l, err := c.TryLock(t.Context(), "n"); err == nil {
 			t.Errorf("a client %s got the lock with token %d while another one holds it with %d", what, l.Token(), lease.Token())
 			l.Unlock(t.Context())

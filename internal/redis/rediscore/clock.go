@@ -46,6 +46,11 @@ func (s *Store) ClockJumps() (n uint64, last time.Time) {
 	return s.clock.jumps, s.clock.last
 }
 
+// ObserveClock looks at the time in the reply to a command that was sent at a time of the client.
+func (s *Store) ObserveClock(server, sent time.Time) {
+	s.observe(time.Duration(server.UnixNano()), sent.Sub(base)+1)
+}
+
 // observe looks at the time in a reply, at the nodes of a quorum. Only a quorum can do without a server
 // whose clock was set.
 func (s *Store) observe(server, sent time.Duration) {
