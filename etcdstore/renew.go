@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +16,8 @@ import (
 // maxOps is how many keys are read in one transaction: the default limit of etcd.
 const maxOps = 128
 
-// Renew extends grants: see [store.Store]. It returns ErrInvalid if a renewal changes the mode
+// Renew extends grants: see [store.Store]. The outcome of a renewal that failed is unknown. If all
+// renewals failed, Renew returns the first error. The error is ErrInvalid if a renewal changes the mode
 // other than from exclusive to shared, or has a floor with no token above it.
 //
 // It keeps the leases alive and reads the keys at the same time, because a short lease has no time for
@@ -42,9 +42,6 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	errs := make([]error, len(slow))
 	inParallel(len(slow), func(n int) { outcomes[slow[n]], errs[n] = s.renew(ctx, &grants[slow[n]]) })
 	for n, one := range errs {
-		if errors.Is(one, store.ErrInvalid) {
-			return nil, s.explain(ctx, one)
-		}
 		if one != nil {
 			outcomes[slow[n]].Err = s.explain(ctx, one)
 		}

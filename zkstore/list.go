@@ -82,6 +82,9 @@ func (s *Store) listName(ctx context.Context, parent, name string, page *store.P
 		if err != nil || q == nil {
 			return err
 		}
+		if q.unknown != nil {
+			return q.unknown
+		}
 		if len(q.nodes) == 0 {
 			s.wire.Send(&wire.Call{Op: wire.Delete(parent, wire.AnyVersion)}) // refused if it is in use
 			return nil

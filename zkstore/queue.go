@@ -15,8 +15,9 @@ import (
 // A queue has the nodes of a name in order of arrival. The holders are always at its beginning,
 // because no request is granted before the requests in front of it.
 type queue struct {
-	parent string
-	nodes  []node
+	parent  string
+	nodes   []node
+	unknown error // there is a node of a later format: the name must not be granted
 }
 
 // look sends calls and then reads the queue of a name. The caller checks the errors of the calls.
@@ -35,16 +36,19 @@ func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (
 	q := &queue{parent: parent, nodes: make([]node, 0, len(list.Children))}
 	for _, name := range list.Children {
 		n, ok := parseNode(name)
-		if !ok {
-			return nil, unknownFormat(parent + "/" + name)
+		var err error
+		switch {
+		case !ok:
+			err = unknownFormat(parent + "/" + name)
+		case n.kept:
+			ok, err = s.stillKept(ctx, q, &n)
 		}
-		if n.kept {
-			var err error
-			if ok, err = s.stillKept(ctx, q, &n); err != nil {
-				return nil, err
-			}
-		}
-		if ok {
+		switch {
+		case errors.Is(err, store.ErrInvalid):
+			q.unknown = err
+		case err != nil:
+			return nil, err
+		case ok:
 			q.nodes = append(q.nodes, n)
 		}
 	}
@@ -171,6 +175,9 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		if err == nil {
 			err = call.Err
 		}
+	}
+	if err == nil && q != nil {
+		err = q.unknown
 	}
 	if c := s.claimOf(k); c != nil && errors.Is(err, store.ErrInvalid) {
 		return answer, errors.Join(err, s.undo(ctx, c))

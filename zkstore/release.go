@@ -135,7 +135,7 @@ func (s *Store) locate(ctx context.Context, k wake.Key) (q *queue, i int, r stan
 		return q, 0, r, err
 	}
 	if i = q.find(k.ID); i < 0 {
-		return q, i, r, nil
+		return q, i, r, q.unknown // which may be this one
 	}
 	recs, err := s.read(ctx, q, q.nodes[i])
 	if err == nil {

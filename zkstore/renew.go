@@ -2,7 +2,7 @@ package zkstore
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"sync"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
@@ -22,12 +22,10 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if s.life.Closing.Err() != nil {
 		return nil, errClosed // Close may have replaced the nodes, with their earlier TTL
 	}
-	for i := range outcomes {
-		if errors.Is(outcomes[i].Err, store.ErrInvalid) {
-			return nil, outcomes[i].Err
-		}
+	if len(outcomes) > 0 && !slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Err == nil }) {
+		return nil, outcomes[0].Err
 	}
-	return outcomes, nil
+	return outcomes, nil // the outcome of a failed renewal is unknown, and the others are not affected
 }
 
 // renewOne renews one grant.
@@ -71,6 +69,9 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 				var holders int
 				holders, _, err = s.holders(ctx, q, 1)
 				waiters = q.waiters(holders, -1)
+				if q.unknown != nil {
+					waiters++ // of a later version
+				}
 			}
 		}
 		if err == nil && waiters > 0 { // others must not see a block that the holder does not use

@@ -50,12 +50,17 @@ func UnknownFormat(t *testing.T, s store.Store, dump func() []string) {
 			t.Errorf("%s: %v; want an ErrInvalid that has the name and says what to do", what, err)
 		}
 	}
+	other, newer := Request("other"), Request(Newer)
+	newer.ID = id
+	Granted(t, s, other)
+	outcomes, err := s.Renew(ctx, []store.Renewal{Renewal(newer), Renewal(other)})
+	if err != nil || !errors.Is(outcomes[0].Err, store.ErrInvalid) || outcomes[1].Status != store.Extended {
+		t.Errorf("Renew: %+v, %v; want an ErrInvalid for the record, and that the other grant is renewed", outcomes, err)
+	}
+	Release(t, s, other)
 	if after := dump(); !slices.Equal(after, before) {
 		t.Errorf("the record has changed from %q to %q", before, after)
 	}
-	other := Request("other")
-	Granted(t, s, other)
-	Release(t, s, other)
 }
 
 var updateFormats = flag.Bool("update-formats", false, "write the contents of the servers to testdata: see Formats")
