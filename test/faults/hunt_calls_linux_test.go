@@ -164,10 +164,12 @@ func (w *worker) again(l *held, mode holdfast.Mode) error {
 	c := w.current()
 	inner, err := c.Lock(l.ctx, l.Name(), holdfast.Reentrant())
 	if err == nil {
-		if inner.Token() != l.Token() {
+		valid := l.Err() == nil // otherwise the inner one is a lease of its own
+		err := allowed(inner.Unlock(context.WithoutCancel(l.ctx)))
+		if valid && inner.Token() != l.Token() {
 			return fmt.Errorf("the reentrant lease of %q has token %d, the outer one %d", l.Name(), inner.Token(), l.Token())
 		}
-		return allowed(inner.Unlock(l.ctx))
+		return err
 	}
 	if c.Owner() == l.hold.Who && errors.Is(err, holdfast.ErrWouldDeadlock) {
 		return fmt.Errorf("reentrant: %w", err)
