@@ -129,6 +129,7 @@ func (h *hunt) run() {
 	h.began = now()
 	ended := make(chan struct{})
 	go h.watchKeys(ended)
+	go h.watchPauses()
 	time.Sleep(window)
 	// The pause is for the rate before a fault.
 	for ; now()-h.began < *huntTime; time.Sleep(window / 2) {
@@ -263,6 +264,25 @@ func (h *hunt) watchKeys(ended <-chan struct{}) {
 	}
 }
 
+// longPause is how long this process must stand still for a pause of the machine.
+const longPause = 200 * time.Millisecond
+
+// watchPauses records pauses of the whole machine as faults, until the test ends. No lock can be
+// renewed meanwhile.
+func (h *hunt) watchPauses() {
+	last := now()
+	for h.t.Context().Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+		if n := now(); n-last > longPause {
+			h.history.AddFault(Fault{Kind: "machine paused", Begin: last, End: n})
+			h.mu.Lock()
+			h.result.Paused += (n - last).Seconds()
+			h.mu.Unlock()
+		}
+		last = now()
+	}
+}
+
 // lookAtKeys looks for keys of Redis servers that have no end.
 func (h *hunt) lookAtKeys() {
 	for _, node := range h.bed.nodes {
@@ -383,7 +403,9 @@ func (h *hunt) write() {
 	h.history.mu.Lock()
 	h.result.Grants, h.result.Calls = h.history.grants, h.history.failures
 	h.history.mu.Unlock()
+	h.mu.Lock()
 	text, err := json.MarshalIndent(h.result, "", "\t")
+	h.mu.Unlock()
 	if err != nil {
 		h.t.Fatal(err)
 	}

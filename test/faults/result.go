@@ -20,6 +20,7 @@ type Result struct {
 	Calls   int                     // without a lease
 	Rate    float64                 // grants per second before a fault, the median
 	Faults  map[string]*FaultResult // by kind
+	Paused  float64                 `json:",omitempty"` // seconds in which the whole machine stood still
 	Waiting float64                 `json:",omitempty"` // requests per second of a waiter
 	Residue string                  `json:",omitempty"` // what was left at the end
 }
