@@ -283,7 +283,7 @@ func (n *quorumNode) Server(ctx context.Context) (server quorum.Server, err erro
 }
 
 var persistenceCheck = diagnosis.New("quorum.persistence", store.LevelWarning,
-	"if a majority of the nodes loses its data within one TTL, for example in a power cut, locks that are held are given to others; closures by Once and minimum holds end when nodes restart one after the other",
+	"if a majority of the nodes loses its data within one TTL, for example in a power cut, locks that are held are given to others; kept records of Once and MinHold end when nodes restart one after the other",
 	"appendonly yes on all nodes")
 
 // Diagnose checks the server: see [store.Diagnoser]. The quorum itself reports whether the node
