@@ -172,12 +172,18 @@ func TestNewRefusesANamespacedClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	plain := client.KV
-	client.KV = namespace.NewKV(plain, "app/")
-	if _, err := New(client); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "Prefix") {
-		t.Errorf("error %v, want an ErrInvalid that names the option Prefix", err)
+	kv, lease, watcher := client.KV, client.Lease, client.Watcher
+	for part, replace := range map[string]func(){
+		"KV":      func() { client.KV = namespace.NewKV(kv, "app/") },
+		"Lease":   func() { client.Lease = namespace.NewLease(lease, "app/") },
+		"Watcher": func() { client.Watcher = namespace.NewWatcher(watcher, "app/") },
+	} {
+		replace()
+		if _, err := New(client); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "client."+part) || !strings.Contains(err.Error(), "Prefix") {
+			t.Errorf("%s: error %v, want an ErrInvalid that names it and the option Prefix", part, err)
+		}
+		client.KV, client.Lease, client.Watcher = kv, lease, watcher
 	}
-	client.KV = plain
 	s, err := New(client)
 	if err != nil {
 		t.Fatal(err)

@@ -104,8 +104,8 @@ type claim struct {
 
 // New returns a store that uses a client of the program. Close does not close the client. New
 // returns an error that matches [store.ErrInvalid] if the client is nil or an option is invalid, or
-// if the KV of the client was replaced, for example by that of package namespace: the store uses
-// the connection itself, so its keys would be outside of the namespace.
+// if the KV, Lease or Watcher of the client was replaced, for example by that of package namespace:
+// the store uses the connection itself, so its keys would be outside of the namespace.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	var c config
 	for _, opt := range opts {
@@ -114,9 +114,18 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	if client == nil {
 		return nil, fmt.Errorf("%w: etcd store: the client is nil: make one with clientv3.New", store.ErrInvalid)
 	}
-	if reflect.TypeOf(client.KV) != reflect.TypeOf(clientv3.NewKV(client)) {
-		return nil, fmt.Errorf("%w: etcd store: client.KV was replaced by a %T, which the store would ignore: give New another clientv3.Client, and instead of a namespace the option Prefix(\"NAMESPACE/holdfast\")",
-			store.ErrInvalid, client.KV)
+	for _, part := range []struct {
+		name      string
+		has, want any
+	}{
+		{"KV", client.KV, clientv3.NewKVFromKVClient(nil, nil)},
+		{"Lease", client.Lease, clientv3.NewLeaseFromLeaseClient(nil, nil, 0)},
+		{"Watcher", client.Watcher, clientv3.NewWatchFromWatchClient(nil, nil)},
+	} {
+		if reflect.TypeOf(part.has) != reflect.TypeOf(part.want) {
+			return nil, fmt.Errorf("%w: etcd store: client.%s was replaced by a %T, which the store would ignore: give New another clientv3.Client, and instead of a namespace the option Prefix(\"NAMESPACE/holdfast\")",
+				store.ErrInvalid, part.name, part.has)
+		}
 	}
 	if err := store.CheckText("prefix", c.prefix); err != nil {
 		return nil, err
