@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -141,4 +144,17 @@ func Known(s *Store, name string, id store.ID) bool {
 	s.pushes.waits.Lock()
 	defer s.pushes.waits.Unlock()
 	return s.pushes.waits.All[wake.Key{Name: name, ID: id}] != nil
+}
+
+// Steps returns how many instructions of SQLite's virtual machine the statements of a handle have
+// run. The driver does not tell, so this reads its fields.
+func Steps(s *Store) (n int64) {
+	status := reflect.ValueOf(sqlite3.Xsqlite3_stmt_status)
+	for _, p := range s.conn.stmts {
+		stmt := reflect.ValueOf(p.stmt).Elem()
+		tls := reflect.NewAt(status.Type().In(0).Elem(), stmt.FieldByName("c").Elem().FieldByName("tls").UnsafePointer())
+		handle := reflect.ValueOf(uintptr(stmt.FieldByName("pstmt").Uint()))
+		n += status.Call([]reflect.Value{tls, handle, reflect.ValueOf(int32(sqlite3.SQLITE_STMTSTATUS_VM_STEP)), reflect.ValueOf(int32(0))})[0].Int()
+	}
+	return n
 }
