@@ -79,6 +79,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"removing a kept record late does not remove a newer one", removedLate},
 		{"a holder is listed with its token after many segments were added", listedAfterSegments},
 		{"a dead holder is listed for as long as it excludes others", listedWhenDead},
+		{"a waiter is woken when its session is resumed", wokenByResumption},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -324,4 +325,36 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
 	}
 	poll(t, func() bool { return len(admin.children(t, root)) <= 1 }) // only the token table
+}
+
+// The name is released while a waiter has no connection, so no event reaches the waiter. Servers
+// forget the watches of a connection, so the waiter must be woken when its session is resumed.
+func wokenByResumption(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	holds, waits := openQuick(t, "zk://"+server.Addr()+root), openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
+	defer holds.Close()
+	defer waits.Close()
+	waits.heartbeat = time.Hour // so that the place is kept, and nothing else wakes the waiter
+	holder, waiter := request("a"), request("a")
+	waiter.Queue = true
+	if !try(t, holds, holder).Granted() || try(t, waits, waiter).Granted() {
+		t.Fatal("want one holder")
+	}
+	session := waits.currentSession()
+	ctx, woken := within(t), make(chan error, 1)
+	go func() { woken <- waits.Wait(ctx, waiter.Name, waiter.ID) }()
+	proxy.Cut()
+	if err := holds.Release(ctx, holder.Name, holder.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Heal()
+	if err := <-woken; err != nil {
+		t.Fatalf("Wait: %v, want a wake-up", err)
+	}
+	if !try(t, waits, waiter).Granted() {
+		t.Error("the waiter was woken and not granted")
+	}
+	if now := waits.currentSession(); now != session {
+		t.Errorf("session %x, then %x: the session was not resumed", session, now)
+	}
 }
