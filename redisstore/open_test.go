@@ -147,6 +147,23 @@ func TestErrorsSayHowSentinelsAreNamed(t *testing.T) {
 	}
 }
 
+func TestErrorsSayHowAClusterIsNamed(t *testing.T) {
+	cluster := servers.StartCluster(t, servers.RedisOptions{})
+	s, err := store.Open(t.Context(), "redis://"+cluster.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	req := suites.Request("n")
+	_, acquire := s.Acquire(t.Context(), req)
+	_, renew := s.Renew(t.Context(), []store.Renewal{suites.Renewal(req)})
+	for call, err := range map[string]error{"Acquire": acquire, "Renew": renew, "Release": s.Release(t.Context(), req.Name, req.ID, store.Keep{})} {
+		if err == nil || !strings.Contains(err.Error(), "write redis+cluster:// instead of redis://") {
+			t.Errorf("%s: %v, want an error that says what to write", call, err)
+		}
+	}
+}
+
 func TestAClusterByItsURL(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
 	suites.URLWorks(t, "redis+cluster://"+cluster.Addrs()[0])

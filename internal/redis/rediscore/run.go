@@ -77,11 +77,14 @@ const noPassword = "the server requires a user or password: put it into the URL,
 
 const noScripts = "this is not a Redis server, perhaps a Sentinel: write redis+sentinel://HOST/NAME, or make the client with NewFailoverClient"
 
+const inCluster = "this is a node of a Cluster: write redis+cluster:// instead of redis://, or make the client with NewClusterClient"
+
 // advice says what to do about an error whose text contains a word.
 var advice = []struct{ word, advice string }{
 	{"NOPERM", noRights},
 	{"The user executing the script", noRights},
-	{"MOVED", "this is a node of a Cluster: write redis+cluster://"},
+	{"MOVED", inCluster},
+	{"CROSSSLOT", inCluster}, // the reply to a script with several keys
 	{"TRYAGAIN", "the slot of this name is being moved to another server: try again when that is done"},
 	{"NOAUTH", noPassword},
 	{"unauthenticated", noPassword}, // the reply to a long command before the login
