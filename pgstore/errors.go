@@ -31,6 +31,7 @@ var advice = map[string]string{
 	lockTimeout:  "another session has locked the row of this name; find it with pg_blocking_pids, and end its transaction",
 	"57014":      "statement_timeout is too short for this role or database, or an administrator cancelled the statement",
 	"28P01":      "check the user and the password",
+	"28000":      "check the user and the password, and whether pg_hba.conf allows this user from this host",
 }
 
 // errLocked is the error of a call that was left out of a statement because another session has

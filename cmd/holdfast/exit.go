@@ -84,11 +84,11 @@ func explain(err error, name string) (int, string) {
 	case errors.Is(err, holdfast.ErrLost):
 		return exitLost, text
 	case errors.Is(err, holdfast.ErrNotHeld):
-		return exitLost, fmt.Sprintf("%q is no longer held under that ID: it was released, broken, or has expired; see: holdfast show %s", name, shellQuote(name))
-	case strings.Contains(text, "CROSSSLOT "), strings.Contains(text, "MOVED "):
-		return exitUnavailable, text + "; the server is part of a Redis Cluster: write redis+cluster:// instead of redis://"
-	case isLoginRefused(text):
-		return exitUnavailable, text + "; check the user and the password in --store or HOLDFAST_STORE"
+		return exitLost, fmt.Sprintf("%q is no longer held under that ID: released, broken, expired, or lost by the store; see: holdfast show %s", name, shellQuote(name))
+	case strings.Contains(text, "node of a Cluster"): // the message says what to do
+		return exitUnavailable, text
+	case strings.Contains(text, "check the user and the password"): // ErrInvalid, but the password may have changed
+		return exitUnavailable, text + "; the URL is in --store or HOLDFAST_STORE"
 	case errors.Is(err, holdfast.ErrInvalid), errors.Is(err, holdfast.ErrUnsupported):
 		return exitUsage, text
 	case errors.Is(err, context.DeadlineExceeded):
@@ -97,21 +97,6 @@ func explain(err error, name string) (int, string) {
 		return exitUnavailable, text
 	}
 	return exitUnavailable, text + "; check that the store can be reached and written to, and check --store or HOLDFAST_STORE"
-}
-
-// isLoginRefused reports whether a server has refused the user or the password. Stores return
-// ErrInvalid for that, but the command line may be right and the password may have changed.
-func isLoginRefused(text string) bool {
-	for _, part := range []string{
-		"WRONGPASS", "NOAUTH", "invalid password", // Redis
-		"SQLSTATE 28", "Error 1045", // PostgreSQL, MySQL
-		"authentication failed", "auth failed", // etcd, ZooKeeper
-	} {
-		if strings.Contains(text, part) {
-			return true
-		}
-	}
-	return false
 }
 
 // fail reports an error unless it was already reported, and returns its exit code.

@@ -71,6 +71,8 @@ func TestExitCodes(t *testing.T) {
 		{"malformed URL", 64, "--store: invalid: redis URL: malformed host", []string{"run", "--store", "redis://h:port", "a", "--", "true"}},
 		{"empty URL", 64, "leave out the flag", []string{"ls", "--store", ""}},
 		{"path instead of a URL", 64, "such as sqlite:/", []string{"run", "--store", "./locks.db", "a", "--", "true"}},
+		{"address instead of a URL", 64, `want SCHEME:…, such as "redis://127.0.0.1:6379" or "sqlite:/var/lib/locks.db"; see: holdfast run --help`, []string{"run", "--store", "127.0.0.1:6379", "a", "--", "true"}},
+		{"name of a host instead of a URL", 64, `unknown scheme "localhost"; want one of etcd, etcds, mysql, `, []string{"run", "--store", "localhost:6379", "a", "--", "true"}}, // and not memory
 		{"unknown scheme", 64, `unknown scheme "foo"; want one of etcd, `, []string{"run", "--store", "foo://h", "a", "--", "true"}},
 		{"unknown scheme for ls", 64, `unknown scheme "foo"; want one of etcd, `, []string{"ls", "--store", "foo://h"}},
 		{"unknown parameter", 64, "unknown parameter", []string{"run", "--store", "sqlite:x?a=b", "a", "--", "true"}},

@@ -30,13 +30,23 @@ func TestRunWorksWithARedisServer(t *testing.T) {
 	p.wantErr("cannot open the store: redis://:***@" + server.Addr())
 }
 
-func TestAWrongPasswordIsNotAMistakeOnTheCommandLine(t *testing.T) {
+// A server without persistence has no locks after a restart. Their TTL was not over, and nobody has
+// broken them.
+func TestAServerThatRestartedEmptyHasLostItsLocks(t *testing.T) {
 	s := newSite(t)
-	addr := servers.StartRedis(t, servers.RedisOptions{Password: "sEcReT"}).Addr()
-	for _, url := range []string{"redis://:wrong@" + addr, "redis://" + addr} {
-		p := s.run("run", "--store", url, "a", "--", "true")
-		p.wantCode(69)
-		p.wantErr("cannot open the store", "check the user and the password")
+	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+	s.env = append(s.env, "HOLDFAST_STORE=redis://"+server.Addr())
+	g := decode[grantJSON](t, s.ok("acquire", "--json", "--ttl", "1h", "a"))
+	holder := s.hold("b", "--ttl", lostTTL)
+	server.Restart()
+	for _, command := range []string{"renew", "release"} {
+		p := s.run(command, "a", "--id", g.ID)
+		p.wantCode(79)
+		p.wantErr(`"a" is no longer held under that ID`, "or lost by the store")
+	}
+	holder.wantCode(79)
+	if text := holder.err.String(); !strings.Contains(text, `lost "b": the grant is gone: expired, forcibly released, or lost by the store`) {
+		t.Errorf("stderr: %s", text)
 	}
 }
 
