@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -160,6 +161,7 @@ func everything(t *testing.T) (healthy, all string) {
 var (
 	word   = regexp.MustCompile(`\bholdfast_[a-z_]+\b`)
 	sample = regexp.MustCompile(`(?m)^(holdfast_[a-z_]+)({.*})? `)
+	kind   = regexp.MustCompile(`(?m)^# TYPE (holdfast_[a-z_]+) `)
 	label  = regexp.MustCompile(`[{,](holdfast_[a-z_]+)="`)
 )
 
@@ -199,6 +201,50 @@ func TestEveryMetricThatIsQueriedExists(t *testing.T) {
 	for _, want := range []string{`holdfast_result="unavailable"`, `holdfast_result="error"`, `holdfast_reason="max_hold"`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %s in:\n%s", want, all)
+		}
+	}
+}
+
+// The dashboard shows every metric, standby leaders apart from waiting calls, and its page lists
+// the panels.
+func TestTheDashboardShowsEveryMetric(t *testing.T) {
+	_, all := everything(t)
+	text, err := os.ReadFile(filepath.Join(deploy, "grafana/holdfast.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(deploy, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title, Description string
+			Targets            []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	shown := make(map[string][]string) // the first name in each query of a panel
+	var queries strings.Builder
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			queries.WriteString(target.Expr)
+			shown[p.Title] = append(shown[p.Title], word.FindString(target.Expr))
+		}
+		if line := "| " + p.Title + " | " + p.Description + " |"; !bytes.Contains(page, []byte(line)) {
+			t.Errorf("deploy/README.md has no line %q", line)
+		}
+	}
+	for _, name := range names(all, kind) {
+		if !strings.Contains(queries.String(), name) {
+			t.Errorf("the dashboard does not show %s", name)
+		}
+	}
+	for title, want := range map[string]string{"Waiting now": "holdfast_waiting", "Standing by now": "holdfast_standby"} {
+		if got := shown[title]; !slices.Equal(got, []string{want}) {
+			t.Errorf("%q shows %v, want %s", title, got, want)
 		}
 	}
 }
