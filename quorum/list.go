@@ -68,7 +68,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 			// is left out.
 			failures[c.node] = err
 			if c.skipped |= 1 << c.node; bits.OnesCount16(c.skipped) > len(s.nodes)-s.majority {
-				return store.Page{}, s.failures(failures, 0)
+				return store.Page{}, s.failures(failures, c.node+1-bits.OnesCount16(c.skipped))
 			}
 			c.node, c.rest = c.node+1, ""
 			continue

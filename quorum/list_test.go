@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,13 +124,20 @@ func TestListFailsIfAMajorityDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := listers(t, quorum.Options{})
 		mustAcquire(t, q, request("n"))
-		for _, n := range nodes[:2] {
+		queries := []store.Query{{}, {Name: "n"}, {Prefix: "other"}} // all names are looked up, one, and none
+		for _, n := range nodes[1:] {
 			n.setList(func(context.Context, store.Query) error { return errDown })
 		}
-		for _, query := range []store.Query{{}, {Name: "n"}} {
+		for _, query := range queries {
 			var failed *quorum.NodesError
-			if page, err := q.List(t.Context(), query); !errors.As(err, &failed) || len(failed.Nodes) != 2 {
-				t.Errorf("%+v, %v, want an error of two nodes", page, err)
+			if page, err := q.List(t.Context(), query); !errors.As(err, &failed) || len(failed.Nodes) != 2 || failed.Confirmed != 1 {
+				t.Errorf("%+v, %v, want an error of two nodes, and that one confirmed", page, err)
+			}
+		}
+		nodes[0].setList(func(context.Context, store.Query) error { return errDown })
+		for _, query := range queries {
+			if page, err := q.List(t.Context(), query); err == nil || !strings.Contains(err.Error(), ": 0 of 3 nodes confirmed, 2 are needed: node0: ") {
+				t.Errorf("%+v, %v, want that no node confirmed", page, err)
 			}
 		}
 		for _, cursor := range []string{"x", "::::", "-1:0:0:"} {

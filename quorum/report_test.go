@@ -1,0 +1,138 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// reports collects what Report is told.
+type reports struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (r *reports) add(node string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, fmt.Sprintf("%s: %v", node, err))
+}
+
+// take returns the reports since the last time, sorted.
+func (r *reports) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Sorted(slices.Values(r.all))
+	r.all = nil
+	return all
+}
+
+func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
+	held := request("held")
+	for name, call := range map[string]func(ctx context.Context, q *quorum.Store) error{
+		"Acquire": func(ctx context.Context, q *quorum.Store) error { _, err := q.Acquire(ctx, request("n")); return err },
+		"Release": func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "held", held.ID, store.Keep{}) },
+		"Leave":   func(ctx context.Context, q *quorum.Store) error { return q.Leave(ctx, "held", held.ID) },
+		"Break":   func(ctx context.Context, q *quorum.Store) error { return q.Break(ctx, "held", held.ID) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				mustAcquire(t, q, held)
+				synctest.Wait()
+				for _, g := range nodes {
+					g.set(down, nil)
+				}
+				err := call(t.Context(), q)
+				if err == nil || !strings.Contains(err.Error(), ": 0 of 3 nodes confirmed, 2 are needed: node0: ") {
+					t.Errorf("%v, want that no node confirmed", err)
+				}
+			})
+		})
+	}
+}
+
+// One call asks the nodes again and again.
+func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told reports
+		nodes, q := listers(t, quorum.Options{Report: told.add})
+		c, err := holdfast.New(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, n := range nodes[1:] {
+			n.set(down, nil)
+			n.setList(func(context.Context, store.Query) error { return errDown })
+		}
+		if lease, err := c.Lock(t.Context(), "n", holdfast.Wait(10*time.Second)); !errors.Is(err, holdfast.ErrUnavailable) {
+			t.Fatalf("%v, %v, want ErrUnavailable", lease, err)
+		}
+		if n := nodes[1].count("Acquire"); n < 5 {
+			t.Errorf("a node that is down was asked %d times, want repeated requests", n)
+		}
+		want := []string{"node1: connection reset", "node2: connection reset"}
+		if got := told.take(); !slices.Equal(got, want) {
+			t.Errorf("reported %q, want %q", got, want)
+		}
+		for _, n := range nodes[1:] {
+			n.set(nil, nil)
+			n.setList(nil)
+		}
+		for range 10 {
+			time.Sleep(500 * time.Millisecond)
+			lease, err := c.Lock(t.Context(), "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease.Unlock(t.Context())
+		}
+		want = []string{"node1: <nil>", "node2: <nil>"}
+		if got := told.take(); !slices.Equal(got, want) {
+			t.Errorf("reported %q, want %q", got, want)
+		}
+	})
+}
+
+func TestNodeThatRestartedIsReportedWithTheTimeThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told reports
+		nodes, q := serverNodes(t, time.Hour, quorum.Options{Report: told.add})
+		if !granted(t, q) {
+			t.Fatal("not granted")
+		}
+		time.Sleep(time.Minute)
+		for _, n := range nodes[1:] {
+			n.restart("new"+n.id, 9*time.Second)
+		}
+		const reason = "its server restarted 9s ago and may have lost locks: excluded for another 21s"
+		want := []string{"node1: " + reason, "node2: " + reason}
+		if _, err := q.Acquire(t.Context(), request("n")); err == nil || !strings.HasSuffix(err.Error(), strings.Join(want, "; ")) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		synctest.Wait()
+		if got := told.take(); !slices.Equal(got, want) {
+			t.Errorf("reported %q, want %q", got, want)
+		}
+		for range 25 {
+			time.Sleep(time.Second)
+			q.Acquire(t.Context(), request("n"))
+			synctest.Wait()
+		}
+		want = []string{"node1: <nil>", "node2: <nil>"}
+		if got := told.take(); !slices.Equal(got, want) {
+			t.Errorf("reported %q, want %q", got, want)
+		}
+	})
+}
