@@ -131,18 +131,19 @@ func TestNodeThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 	})
 }
 
+// Neither a name that was used before nor a name that is used for the first time depends on the node.
 func TestNodeWithoutTokensDoesNotDisableTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
 		count(t, nodes[1], store.MaxToken)
-		last := int64(0)
-		for range 100 {
-			req := request("n")
+		last := make(map[string]int64)
+		for i := range 100 {
+			req := request(fmt.Sprint("n", i%(1+i/10)))
 			a := mustAcquire(t, q, req)
-			if a.Token <= last || a.Token > 1000 {
-				t.Fatalf("token %d after %d", a.Token, last)
+			if a.Token <= last[req.Name] || a.Token > 1000 {
+				t.Fatalf("token %d of %s after %d", a.Token, req.Name, last[req.Name])
 			}
-			last = a.Token
+			last[req.Name] = a.Token
 			synctest.Wait()
 			mustRelease(t, q, req)
 			synctest.Wait()
