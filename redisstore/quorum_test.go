@@ -170,6 +170,32 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 	}
 }
 
+// Clients tell each other their lists through the servers. With {a,b,c} and {b,c,d}, one could have the
+// votes of a and b, and the other one those of c and d.
+func TestQuorumRefusesAListThatDoesNotFitThatOfAnotherClient(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 4, servers.RedisOptions{InMemory: true})
+	s := openQuick3(t, quorumURL(nodes[:3]))
+	defer s.Close()
+	acquire := func(s store.Store) (store.Answer, error) {
+		return s.Acquire(t.Context(), store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1})
+	}
+	if a, err := acquire(s); err != nil || !a.Granted() {
+		t.Fatalf("%+v, %v", a.Refusal, err)
+	}
+	replaced, err := store.Open(t.Context(), quorumURL(nodes[1:]))
+	if err == nil {
+		replaced.Close()
+	}
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "its list is ") || !strings.Contains(err.Error(), nodes[0].Addr()) {
+		t.Errorf("a list with a node replaced: %v, want ErrInvalid with the other list", err)
+	}
+	added := openQuick3(t, quorumURL(nodes))
+	defer added.Close()
+	if a, err := acquire(added); err != nil || a.Granted() {
+		t.Errorf("a list with a node added: granted %v, %v, want a refusal", a.Granted(), err)
+	}
+}
+
 func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 	const delay = 4 * time.Second
 	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{InMemory: true})
