@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -99,7 +100,7 @@ func TestConformanceOfACluster(t *testing.T) {
 }
 
 func TestRedisCluster(t *testing.T) {
-	redistest.RunCluster(t, func(t testing.TB, addrs []string) store.Store {
-		return openQuick(t, "redis+cluster://"+strings.Join(addrs, ","))
+	redistest.RunCluster(t, func(t testing.TB, addrs []string, replicas int) store.Store {
+		return openQuick(t, fmt.Sprintf("redis+cluster://%s?replicas=%d", strings.Join(addrs, ","), replicas))
 	})
 }

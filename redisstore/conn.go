@@ -155,10 +155,19 @@ func (c *conn) reply(ctx context.Context, to doer, call *rediscore.Call, result 
 }
 
 // confirmed makes calls and waits until replicas have their writes. It uses a separate connection,
-// because WAIT delays all later commands of a connection.
+// because WAIT delays all later commands of a connection. The library follows no redirection of a
+// Cluster on such a connection. Calls to a Cluster come one by one: see rediscore.
 func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout time.Duration) (replies []rediscore.Reply, err error) {
-	err = c.client.Dedicated(func(d rueidis.DedicatedClient) error {
-		replies = c.pipeline(ctx, d, calls)
+	addr, asking := "", false
+	run := func(d rueidis.DedicatedClient) error {
+		var to doer = d
+		if asking {
+			to = asker{d}
+		}
+		replies = c.pipeline(ctx, to, calls)
+		if addr, asking = redirection(replies[0].Err); addr != "" {
+			return nil // nothing was written
+		}
 		want := calls[0].Replicas
 		// The library does not look for a lost connection while it waits for WAIT, and ctx may have no
 		// deadline.
@@ -169,8 +178,41 @@ func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout ti
 			err = &rediscore.ReplicasError{Want: want, Got: int(got)}
 		}
 		return err
-	})
+	}
+	if err = c.client.Dedicated(run); addr != "" {
+		if node := c.client.Nodes()[addr]; node != nil { // otherwise the library learns of it now, for the next call
+			err = node.Dedicated(run)
+		}
+	}
 	return replies, err
+}
+
+// redirection returns where a server of a Cluster redirects a call, and whether the slot is still being
+// moved there. It returns "" if the error is not a redirection.
+func redirection(err error) (addr string, asking bool) {
+	if e, ok := rueidis.IsRedisErr(err); ok {
+		if addr, asking = e.IsAsk(); !asking {
+			addr, _ = e.IsMoved()
+		}
+	}
+	return addr, asking
+}
+
+// An asker sends commands for a slot that is being moved to its server.
+type asker struct{ rueidis.DedicatedClient }
+
+func (a asker) Do(ctx context.Context, command rueidis.Completed) rueidis.RedisResult {
+	if result := a.DedicatedClient.Do(ctx, a.B().Asking().Build()); result.Error() != nil {
+		return result
+	}
+	return a.DedicatedClient.Do(ctx, command)
+}
+
+func (a asker) DoMulti(ctx context.Context, commands ...rueidis.Completed) (results []rueidis.RedisResult) {
+	for _, command := range commands {
+		results = append(results, a.Do(ctx, command))
+	}
+	return results
 }
 
 // unsubscribeTimeout bounds the time to unsubscribe on a hung connection.

@@ -340,7 +340,7 @@ func huntCluster(h *hunt) {
 			c.AwaitOK()
 		}},
 		{kind: "slot moved", name: "n0", do: func(d time.Duration, _ int) {
-			finish := c.MoveSlot(lockKey(h.bed, "n0"))
+			_, finish := c.MoveSlot(lockKey(h.bed, "n0"))
 			time.Sleep(d)
 			finish()
 		}},

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// RunCluster tests a store on a Redis Cluster. Open opens a store whose heartbeat is Heartbeat,
-// given the addresses of the servers.
-func RunCluster(t *testing.T, open func(t testing.TB, addrs []string) store.Store) {
+// RunCluster tests a store on a Redis Cluster. Open opens a store whose heartbeat is Heartbeat, and
+// whose grants count when that many replicas have them, given the addresses of the servers.
+func RunCluster(t *testing.T, open func(t testing.TB, addrs []string, replicas int) store.Store) {
 	for name, test := range map[string]func(t *testing.T, c *cluster){
 		"a bad shard fails only its own renewals":               testBadShard,
 		"after a planned failover every grant is on the server": testPlannedFailover,
@@ -22,14 +22,18 @@ func RunCluster(t *testing.T, open func(t testing.TB, addrs []string) store.Stor
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &cluster{T: t, open: open}) })
 	}
+	t.Run("a migrating slot delays calls that wait for replicas", func(t *testing.T) {
+		testMigratingSlot(t, &cluster{T: t, open: open, replicas: 1})
+	})
 }
 
 // A cluster is a Cluster with a store, and names on each of its shards.
 type cluster struct {
 	*testing.T
 	*servers.Cluster
-	open func(t testing.TB, addrs []string) store.Store
-	s    store.Store
+	open     func(t testing.TB, addrs []string, replicas int) store.Store
+	replicas int
+	s        store.Store
 }
 
 // start starts the servers of a test.
@@ -39,7 +43,7 @@ func (c *cluster) start(t *testing.T) {
 }
 
 func (c *cluster) newStore() store.Store {
-	s := c.open(c, c.Addrs())
+	s := c.open(c, c.Addrs(), c.replicas)
 	c.Cleanup(func() { s.Close() })
 	return s
 }
@@ -225,19 +229,27 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 	if err := c.s.Release(t.Context(), pushed.Name, before.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
-	finish := c.MoveSlot(ClusterLockKey(name))
+	if c.replicas > 0 { // then nothing is pushed
+		if answer, err := c.s.Acquire(t.Context(), pushed); err != nil || !answer.Granted() {
+			t.Fatalf("%+v, %v", answer.Refusal, err)
+		}
+	}
+	moveKeys, finish := c.MoveSlot(ClusterLockKey(name))
 
-	// An exclusive grant is renewed nevertheless.
-	for _, req := range []store.Request{held, block, pushed, wanted} {
-		for range 2 {
-			short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			out, err := c.s.Renew(short, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: req.Tokens - 1}})
-			if err != nil || out[0].Status != store.Extended {
-				t.Errorf("renewal of %s while the slot migrates: %+v, %v", req.Name, out, err)
+	// An exclusive grant is renewed nevertheless, before and after its keys were moved.
+	renew := func(when string) {
+		for _, req := range []store.Request{held, block, pushed, wanted} {
+			for range 2 {
+				short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				out, err := c.s.Renew(short, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: req.Tokens - 1}})
+				if err != nil || out[0].Status != store.Extended {
+					t.Errorf("renewal of %s %s: %+v, %v", req.Name, when, out, err)
+				}
 			}
 		}
 	}
+	renew("while the slot migrates")
 	// A call with several keys ends with its context, and its error says why.
 	waiting := Request(name)
 	waiting.Queue = true
@@ -251,6 +263,8 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 			t.Errorf("%s: error %v after %v, want that the slot is being moved, at the deadline", req.Name, err, time.Since(begin))
 		}
 	}
+	moveKeys()
+	renew("after its keys were moved")
 	// The call succeeds when the slot has moved.
 	results := make(chan error, 1)
 	go func() {

@@ -152,9 +152,9 @@ func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
 	startAll(nodes...)
 }
 
-// MoveSlot begins to move the slot of a key to another primary, and returns the function that moves
-// its keys and ends the move.
-func (c *Cluster) MoveSlot(key string) (finish func()) {
+// MoveSlot begins to move the slot of a key to another primary. It returns the functions that move its
+// keys, and that end the move.
+func (c *Cluster) MoveSlot(key string) (moveKeys, finish func()) {
 	c.t.Helper()
 	from := c.Primary(key)
 	to := c.otherPrimary(from)
@@ -162,7 +162,7 @@ func (c *Cluster) MoveSlot(key string) (finish func()) {
 	fromID, toID := from.Must("CLUSTER", "MYID").(string), to.Must("CLUSTER", "MYID").(string)
 	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
 	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
-	return func() {
+	moveKeys = func() {
 		c.t.Helper()
 		for {
 			keys := from.Must("CLUSTER", "GETKEYSINSLOT", slot, "100").([]any)
@@ -173,6 +173,10 @@ func (c *Cluster) MoveSlot(key string) (finish func()) {
 				from.Must("MIGRATE", "127.0.0.1", strconv.Itoa(to.Port), key.(string), "0", "5000")
 			}
 		}
+	}
+	return moveKeys, func() {
+		c.t.Helper()
+		moveKeys()
 		for _, r := range []*Redis{to, from} { // the others are told by these
 			r.Must("CLUSTER", "SETSLOT", slot, "NODE", toID)
 		}
