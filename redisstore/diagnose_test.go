@@ -74,11 +74,17 @@ func TestDiagnoseWithTheDocumentedRights(t *testing.T) {
 // documentedDoctorRights returns the further rights for doctor in the package documentation.
 func documentedDoctorRights(t testing.TB) string {
 	t.Helper()
+	return documentedRights(t, "For \"holdfast doctor\" further ", ":")
+}
+
+// documentedRights returns the rights in the package documentation between two texts.
+func documentedRights(t testing.TB, from, to string) string {
+	t.Helper()
 	text, err := os.ReadFile("doc.go")
-	_, rest, found := strings.Cut(string(text), "For \"holdfast doctor\" further ")
-	rest, _, _ = strings.Cut(rest, ":")
+	_, rest, found := strings.Cut(string(text), from)
+	rest, _, _ = strings.Cut(rest, to)
 	if err != nil || !found {
-		t.Fatal("doc.go names no rights for doctor")
+		t.Fatalf("doc.go names no rights after %q", from)
 	}
 	var rights string
 	for _, word := range strings.Fields(rest) {
@@ -105,7 +111,7 @@ func TestDiagnoseLooksForTheDocumentedRights(t *testing.T) {
 		}
 	}
 	for _, command := range needed {
-		if !slices.Contains(documented, command) && command != "wait" {
+		if !slices.Contains(documented, command) && command != "wait" && command != "asking" {
 			t.Errorf("doctor looks for %s, which the documentation does not name", command)
 		}
 	}

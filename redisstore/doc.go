@@ -107,7 +107,7 @@
 //	  +spublish +subscribe +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth
 //	  +select +role
 //
-// Add +wait for replicas=N, and +cluster|slots and +cluster|shards on a Cluster. CONFIG, FUNCTION
+// Add +wait for replicas=N, and +cluster|slots +cluster|shards +asking on a Cluster. CONFIG, FUNCTION
 // and CLIENT are not needed. [Fenced] needs the rights for the keys and commands that are passed
 // to it.
 //

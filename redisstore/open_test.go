@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
@@ -51,6 +52,28 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	_, err := holdfast.Open(t.Context(), "redis://locks:secret@"+server.Addr())
 	if !errors.Is(err, holdfast.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "password") {
 		t.Errorf("wrong password: %v", err)
+	}
+}
+
+// A server redirects clients while a slot moves.
+func TestTheDocumentedRightsAreEnoughWhileASlotMoves(t *testing.T) {
+	acl := documentedACL(t) + documentedRights(t, "Add ", "CONFIG")
+	cluster := servers.StartCluster(t, servers.RedisOptions{InMemory: true, ACL: []string{"user " + acl}})
+	for i := range 2 {
+		url := fmt.Sprintf("redis+cluster://locks:PASSWORD@%s?replicas=%d", strings.Join(cluster.Addrs(), ","), i)
+		s, req := openURL(t, url), redistest.Request(fmt.Sprint("n", i))
+		if answer, err := s.Acquire(t.Context(), req); err != nil || !answer.Granted() {
+			t.Fatalf("%s: %+v, %v", url, answer.Refusal, err)
+		}
+		moveKeys, finish := cluster.MoveSlot(redistest.ClusterLockKey(req.Name))
+		moveKeys()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
+		if err != nil || out[0].Status != store.Extended {
+			t.Errorf("%s: %+v, %v", url, out, err)
+		}
+		finish()
 	}
 }
 

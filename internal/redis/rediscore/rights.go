@@ -30,7 +30,7 @@ var commandRights = map[string][]string{
 func CommandRights(cluster, replicas bool) []string {
 	names := slices.Collect(maps.Keys(commandRights))
 	if cluster {
-		names = append(names, "spublish", "ssubscribe", "sunsubscribe")
+		names = append(names, "spublish", "ssubscribe", "sunsubscribe", "asking")
 	} else {
 		names = append(names, "publish", "subscribe", "unsubscribe")
 	}
