@@ -143,6 +143,75 @@ func TestWithReplicasAwaitedAGrantSurvivesAFailover(t *testing.T) {
 	})
 }
 
+// The old primary grants locks until it is demoted, a moment after the replica was promoted. But that
+// replica does not confirm them.
+func TestWithAllReplicasAwaitedAPlannedFailoverMakesNoSecondHolder(t *testing.T) {
+	t.Parallel()
+	onSentinel(t, func(t *testing.T, b *bed) {
+		b.url += "?replicas=2"
+		h, resource := new(History), new(counter)
+		client, other := b.open(), b.open()
+		lease := record(h).must(t, client, "held", longTTL)
+		over := lease.watch()
+		stop := b.busy(h, resource, 3)
+		for range 2 {
+			progress(t, resource, "all replicas follow")
+			b.group.AwaitSentinels() // they know all replicas
+			failOver(b)
+			err := retry(func() error {
+				_, err := other.TryLock(t.Context(), "held")
+				return err
+			})
+			if !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("TryLock of a held name: %v, want ErrHeld", err)
+			}
+			check(t, retry(func() error { return lease.Renew(t.Context()) }))
+		}
+		progress(t, resource, "all replicas follow again")
+		select {
+		case <-over:
+			t.Errorf("the lease was lost: %v", lease.Err())
+		default:
+		}
+		lease.mustUnlock(t)
+		b.close(client)
+		b.close(other)
+		stop()
+	})
+}
+
+// A planned failover begins with the promotion of a replica. Until it is demoted, the old primary still
+// has the other replica.
+func TestAfterAPromotionTheOldPrimaryGrantsNothingThatAllReplicasMustConfirm(t *testing.T) {
+	t.Parallel()
+	onSentinel(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		one, all := openURL(t, b.url+"?replicas=1"), openURL(t, b.url+"?replicas=2")
+		lease := record(h).must(t, all, "held", longTTL)
+		primary := b.primary()
+		promoted := b.nodes[(slices.Index(b.nodes, primary)+1)%len(b.nodes)]
+		promoted.Must("REPLICAOF", "NO", "ONE")
+		next := openURL(t, viaRueidis+"://"+promoted.Addr()) // a client that has found the new primary
+
+		_, err := all.TryLock(t.Context(), "all")
+		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "only 1 of 2 replicas") {
+			t.Errorf("%v, want that only one replica confirmed", err)
+		}
+		// This shows the weakness of fewer replicas: the new primary has not received the grant.
+		first := record(h).must(t, one, "one", longTTL)
+		second := record(h).must(t, next, "one", longTTL)
+		if !first.believes() {
+			t.Errorf("the double grant was not shown: the old holder knows already: %v", first.Err())
+		}
+		if second.Token() <= first.Token() {
+			t.Errorf("T: token %d after %d", second.Token(), first.Token())
+		}
+		if _, err := next.TryLock(t.Context(), "held"); !errors.Is(err, holdfast.ErrHeld) || !lease.believes() {
+			t.Errorf("a grant that all replicas confirmed: %v, %v, want ErrHeld", err, lease.Err())
+		}
+	})
+}
+
 // A program that has lost its connections needs a Sentinel to find the primary.
 func TestAHungSentinelDoesNotKeepClientsFromThePrimary(t *testing.T) {
 	t.Parallel()
