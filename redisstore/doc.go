@@ -34,13 +34,28 @@
 // failover may promote a replica that has not received a grant. Then two clients can hold the same
 // lock until the lease of the first one ends. Two things help:
 //
-//   - replicas=N waits until N replicas have a grant, or the record that Once or MinHold
-//     leaves. The call fails if the replicas are late. This narrows the window but does not close
-//     it, because a failover can promote another replica. If N is the number of all replicas,
-//     only a failure of two servers at once loses a grant. It costs a round trip to the replicas,
-//     and a connection during that time.
+//   - replicas=N waits until N replicas have a grant, a renewal, or the record that Once or MinHold
+//     leaves. The call fails if the replicas are late. It costs a round trip to the replicas, and a
+//     connection during that time. See below for what it promises.
 //   - Tokens. A new primary grants higher tokens than the old one, so that a resource that
 //     checks tokens refuses the older holder: see [Fenced], and package fence.
+//
+// Set N to the number of all replicas (on a Cluster, those of one shard). Then the replica that is
+// promoted has every grant and renewal that a client believes in. This holds if the primary failed,
+// and also in a planned failover: "SENTINEL FAILOVER" promotes a replica before it demotes the old
+// primary, and both grant locks meanwhile, but the promoted replica no longer confirms the grants of
+// the old primary, so these calls fail. The price: no lock is granted or renewed while a replica is
+// down or does not follow the new primary yet. Two cases remain. A primary that restarts without its
+// data passes the loss on to its replicas, and a replica that has lost its data may be promoted if
+// the primary fails at the same time. And the clock of the promoted replica may be ahead of that of
+// the old primary by more than a lease's margin.
+//
+// If N is less, a failover of either kind may promote a replica that has not confirmed a grant, and
+// during a planned one the other replicas still confirm grants of the old primary. Without
+// replicas=N, a failover may lose the grants of the last milliseconds, and a planned one also those
+// that the old primary makes until it is demoted, which may take a second. Then two clients hold the
+// lock until the first one learns by its next renewal that its grant is gone, or its lease ends.
+// Releases never wait for replicas: if one is lost, the name is free when the TTL is over.
 //
 // If you need exclusion through failovers, use etcd or ZooKeeper, or a quorum of independent
 // servers.

@@ -29,8 +29,8 @@ var (
 type Option func(*rediscore.Config)
 
 // Replicas makes a grant or a renewal count only when n replicas have it. The default is 0, and
-// the maximum is 100. It narrows the window in which a failover can lose a grant, but does not
-// close it: see the package documentation.
+// the maximum is 100. If n is the number of all replicas, a failover loses no grant; otherwise it
+// narrows the window in which that happens: see the package documentation.
 func Replicas(n int) Option {
 	return func(c *rediscore.Config) { c.Replicas = n }
 }
