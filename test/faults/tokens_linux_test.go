@@ -99,7 +99,7 @@ func TestTheTokensOfAQuorumGrowHoweverNodesLoseTheirData(t *testing.T) {
 			k.take("the clock is ahead", 2)
 			clock.shift(0)
 			b.nodes[1].Kill()
-			k.take("the node whose clock was ahead votes", 2)
+			k.take("the node whose clock was ahead votes", 1) // with a second one, the client would raise the other node
 			b.nodes[1].Restart()
 			b.nodes[0].Kill()
 			k.take("without the node whose clock was ahead", 2)
