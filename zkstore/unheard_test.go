@@ -88,7 +88,7 @@ func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
-		if cancel(); err != nil || out[0].Err == nil {
+		if cancel(); err == nil && out[0].Err == nil {
 			t.Fatalf("%+v, %v though the reply did not arrive", out, err)
 		}
 	}
