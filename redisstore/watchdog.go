@@ -31,7 +31,7 @@ type watchdog struct {
 	start  time.Time
 	counts [64]atomic.Int32 // by tick modulo 64; a call that has been queued for 16 s counts as a younger one
 	armed  atomic.Bool      // the timer runs
-	waited bool             // the last check did nothing because it was late; only check uses it
+	waited atomic.Bool      // the last check did nothing because it was late
 }
 
 func newWatchdog(conns *connections) *watchdog {
@@ -71,7 +71,9 @@ func (w *watchdog) check(late bool) {
 			overdue += n
 		}
 	}
-	if w.waited = late && !w.waited; overdue > 0 && !w.waited {
+	waits := late && !w.waited.Load()
+	w.waited.Store(waits)
+	if overdue > 0 && !waits {
 		w.conns.closeSilent(time.Now().Add(-maxSilence))
 	}
 	if calls == 0 {
