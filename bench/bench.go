@@ -19,8 +19,8 @@ type config struct {
 	goroutines int           // P1, P3
 	clients    []int         // P4
 	handoffs   int           // P5: per turn, for peers that wake waiters
-	processes  int           // P6
-	waiters    int           // P6: in each process
+	processes  int           // P6: clients
+	waiters    int           // P6: of each client
 	window     time.Duration // P6
 	leases     int           // P7
 	hold       time.Duration // P7
@@ -36,171 +36,221 @@ var defaults = config{
 	few: 1000, names: 1_000_000, queues: []int{1, 10, 100, 1000},
 }
 
-const pairs = "pairs/s"
-
-// A bench is one run of the benchmarks.
+// A bench is one run of the benchmarks. Its methods fail by t.Fatal.
 type bench struct {
 	config
+	ctx    context.Context
 	t      testing.TB
 	redis  *servers.Redis
 	nodes  []*servers.Redis // of the quorum
 	report Report
 	log    func(format string, args ...any)
-	id     string // of the target that is measured now
+	id     string // of the workload that is measured now
 	addrs  map[*system]string
 }
 
-// workloads maps the ID of each target to its workload.
+// workloads are all workloads by ID.
 var workloads = []struct {
 	id, what string
-	run      func(*bench, context.Context) error
+	run      func(*bench)
 }{
-	{"P1", "many goroutines, own names", func(b *bench, ctx context.Context) error {
-		return b.ownNames(ctx, redisServer, b.goroutines, atLeast(0.75), atLeast(1.8))
-	}},
-	{"P2", "one goroutine", func(b *bench, ctx context.Context) error {
-		return b.ownNames(ctx, redisServer, 1, atLeast(0.85), atLeast(1))
-	}},
-	{"P3", "many goroutines, one name, one client", func(b *bench, ctx context.Context) error {
-		return b.oneName(ctx, redisServer, shape{1, b.goroutines}, rushTargets{best: atLeast(50), unfair: atMost(1.5)})
-	}},
-	{"P4", "many clients, one name", func(b *bench, ctx context.Context) error {
-		for _, n := range b.clients {
-			if err := b.oneName(ctx, redisServer, shape{n, 1}, rushTargets{best: atLeast(3), wait: atMost(3), idlest: atLeast(1)}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}},
-	{"P4shapes", "clients × goroutines, one name", shapesOf(redisServer, atLeast(0.7))},
-	{"P5", "hand-off between processes", func(b *bench, ctx context.Context) error { return b.handOff(ctx, redisServer) }},
+	{"P1", "many goroutines, own names", func(b *bench) { b.ownNames(redisServer, b.goroutines) }},
+	{"P2", "one goroutine", func(b *bench) { b.ownNames(redisServer, 1) }},
+	{"P3", "many goroutines, one name, one client", func(b *bench) { b.oneName(redisServer, shape{1, b.goroutines}) }},
+	{"P4", "many clients, one name", func(b *bench) { b.manyClients(redisServer) }},
+	{"P4shapes", "clients × goroutines, one name", func(b *bench) { b.shapes(redisServer) }},
+	{"P5", "hand-off between processes", func(b *bench) { b.handOff(redisServer) }},
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
 	{"P8", "quorum of five servers", (*bench).quorum},
 	{"P8minute", "quorum of five servers, 50 clients on one name for a minute", (*bench).quorumMinute},
-	{"P9etcd", "etcd: own names, a hot name, hand-off", func(b *bench, ctx context.Context) error { return b.sharedStore(ctx, etcdServer) }},
-	{"P9etcdshapes", "etcd: clients × goroutines, one name", shapesOf(etcdServer, atLeast(0.7))},
-	{"P9zk", "ZooKeeper: own names, a hot name, hand-off", func(b *bench, ctx context.Context) error { return b.sharedStore(ctx, zooKeeper) }},
-	{"P9zkshapes", "ZooKeeper: clients × goroutines, one name", shapesOf(zooKeeper, nil)},
-	{"P10", "SQLite, own names", func(b *bench, ctx context.Context) error { return b.database(ctx, sqliteFile) }},
-	{"P10mysql", "MariaDB, own names, hand-off", func(b *bench, ctx context.Context) error {
-		if err := b.database(ctx, mariaDB); err != nil {
-			return err
-		}
-		return b.database(ctx, mariaDBWithoutFlushes)
+	{"P9etcd", "etcd: own names, a hot name, hand-off", func(b *bench) { b.sharedStore(etcdServer) }},
+	{"P9etcdshapes", "etcd: clients × goroutines, one name", func(b *bench) { b.shapes(etcdServer) }},
+	{"P9zk", "ZooKeeper: own names, a hot name, hand-off", func(b *bench) { b.sharedStore(zooKeeper) }},
+	{"P9zkshapes", "ZooKeeper: clients × goroutines, one name", func(b *bench) { b.shapes(zooKeeper) }},
+	{"P10", "SQLite: own names, hand-off", func(b *bench) { b.database(sqliteFile) }},
+	{"P10mysql", "MariaDB: own names, hand-off", func(b *bench) {
+		b.database(mariaDB)
+		b.database(mariaDBWithoutFlushes)
 	}},
-	{"P10mysqlshapes", "MariaDB: clients × goroutines, one name", shapesOf(mariaDB, nil)},
-	{"P10pg", "PostgreSQL, own names, hand-off", func(b *bench, ctx context.Context) error { return b.database(ctx, postgres) }},
-	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", shapesOf(postgres, atLeast(0.7))},
-	{"P11", "memory: what the core costs", (*bench).memory},
-	{"P12", "many names, many waiters", (*bench).growth},
+	{"P10mysqlshapes", "MariaDB: clients × goroutines, one name", func(b *bench) { b.shapes(mariaDB) }},
+	{"P10pg", "PostgreSQL: own names, hand-off", func(b *bench) { b.database(postgres) }},
+	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", func(b *bench) { b.shapes(postgres) }},
+	{"P11", "memory: what the core costs", func(b *bench) {
+		b.ownNames(memory, 1)
+		b.oneName(memory, shape{1, b.goroutines})
+	}},
+	{"P12", "many names, many waiters", func(b *bench) {
+		b.manyNames()
+		b.manyQueued()
+	}},
 }
 
-func shapesOf(s *system, part *target) func(*bench, context.Context) error {
-	return func(b *bench, ctx context.Context) error { return b.shapes(ctx, s, part) }
+// sharedStore measures a store that several processes use.
+func (b *bench) sharedStore(s *system) {
+	// Many goroutines come first, because they also warm up the server.
+	b.ownNames(s, b.goroutines)
+	b.ownNames(s, 1)
+	b.oneName(s, shape{1, b.goroutines})
+	b.manyClients(s)
+	b.handOff(s)
 }
 
-func newBench(t testing.TB, c config) (*bench, error) {
-	b := &bench{config: c, t: t, redis: servers.StartRedis(t, redisOptions), log: t.Logf, report: newReport(c), addrs: make(map[*system]string)}
-	info, err := b.redis.Info("server")
-	if err != nil {
-		return nil, err
-	}
-	b.report.Versions["Redis"] = info["redis_version"]
-	return b, nil
+// database measures a store in a database.
+func (b *bench) database(s *system) {
+	b.ownNames(s, 1)
+	b.ownNames(s, b.goroutines)
+	b.handOff(s)
 }
 
-func (b *bench) run(ctx context.Context, pattern *regexp.Regexp) error {
+func newBench(ctx context.Context, t testing.TB, c config) *bench {
+	b := &bench{config: c, ctx: ctx, t: t, log: t.Logf, report: newReport(c), addrs: make(map[*system]string)}
+	b.redis = servers.StartRedis(t, redisOptions)
+	return b
+}
+
+func (b *bench) run(pattern *regexp.Regexp) {
 	for _, w := range workloads {
-		if !pattern.MatchString(w.id) {
-			continue
-		}
-		b.log("%s: %s", w.id, w.what)
-		b.id = w.id
-		if err := w.run(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", w.id, err)
+		if pattern.MatchString(w.id) {
+			b.log("%s: %s", w.id, w.what)
+			b.id = w.id
+			w.run(b)
 		}
 	}
-	return nil
 }
 
-// A turn is the part of a round that measures one candidate.
-type turn[T any] struct {
-	name    string
-	take    func() (T, error)
-	mayFail bool // true for peers
+// check ends the run if there is an error.
+func (b *bench) check(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatalf("%s: %v", b.id, err)
+	}
 }
 
-// interleave measures the candidates in turns, so that a cold or busy machine affects all of them
-// equally. The first turn of each is a warm-up and is not counted. A peer that fails or hangs is
-// reported and gets no further turns. A failure of Holdfast ends the run.
-func interleave[T any](ctx context.Context, b *bench, turns []turn[T]) (found map[string][]T, err error) {
-	found = make(map[string][]T)
+// A turn is the part of a round that measures one contender.
+type turn struct {
+	who     string
+	take    func() ([]figure, error)
+	foreign bool // another library: its failure does not end the run
+}
+
+// A figure is a value that a turn found. The main one has no name.
+type figure struct {
+	name, unit string
+	value      float64
+}
+
+const (
+	pairs = "pairs/s"
+	once  = 0 // instead of a number of parts: a single turn without a warm-up
+)
+
+// measure lets the contenders take turns (A B C A B C …), so that a cold or busy machine affects all
+// of them equally, and adds a row for each of their figures. The first round is a warm-up and is not
+// counted. Each round has several parts, over which it takes the mean, or is the only one. Another
+// library that fails or hangs is reported and gets no further turns.
+func (b *bench) measure(work string, parts int, turns []turn) {
+	warmUp, all := parts, (b.rounds+1)*parts
+	if parts == once {
+		warmUp, all, parts = 0, 1, 1
+	}
 	out := make(map[string]bool)
-	for round := range b.rounds + 1 {
+	sums := make(map[string][]figure) // of the parts of a round
+	for i := range all {
 		for _, t := range turns {
-			if out[t.name] {
+			if out[t.who] {
 				continue
 			}
-			result, err := t.take()
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
+			figures, err := t.take()
+			b.check(b.ctx.Err())
 			if err != nil {
-				if !t.mayFail {
-					return nil, fmt.Errorf("%s: %w", t.name, err)
+				if !t.foreign {
+					b.t.Fatalf("%s: %s: %v", b.id, t.who, err)
 				}
-				b.log("%s in round %d: %v: it gets no further turns", t.name, round, err)
-				out[t.name] = true
+				b.log("%s in round %d: %v: it gets no further turns", t.who, i/parts, err)
+				out[t.who] = true
 				continue
 			}
-			if round > 0 {
-				found[t.name] = append(found[t.name], result)
+			if i < warmUp {
+				continue
+			}
+			if i%parts == 0 {
+				sums[t.who] = make([]figure, len(figures))
+			}
+			for k, f := range figures {
+				f.value = f.value/float64(parts) + sums[t.who][k].value
+				sums[t.who][k] = f
+				if (i+1)%parts == 0 {
+					row := b.row(work, t.who, f)
+					row.Values = append(row.Values, f.value)
+				}
 			}
 		}
 	}
-	return found, nil
 }
 
-// column returns one figure of each round.
-func column[T any](results []T, of func(T) float64) []float64 {
-	values := make([]float64, len(results))
-	for i, r := range results {
-		values[i] = of(r)
+// row returns the row of a figure, and adds it first if necessary.
+func (b *bench) row(work, who string, f figure) *Row {
+	if f.name != "" {
+		who += ": " + f.name
 	}
-	return values
+	if row := b.report.find(b.id, work, who); row != nil {
+		return row
+	}
+	b.report.Rows = append(b.report.Rows, Row{ID: b.id, Work: work, Who: who, Unit: f.unit})
+	return &b.report.Rows[len(b.report.Rows)-1]
 }
 
-// ratios divides round by round, so that a slow moment of the machine affects both sides.
-func ratios(a, b []float64) []float64 {
-	values := make([]float64, 0, len(a))
-	for i := range min(len(a), len(b)) {
-		if b[i] != 0 {
-			values = append(values, a[i]/b[i])
+// ratio adds a row with the ratio of two rows. It divides round by round, so that a slow moment of
+// the machine affects both sides.
+func (b *bench) ratio(work, who, than, note string) {
+	x, y := b.report.find(b.id, work, who), b.report.find(b.id, work, than)
+	if x == nil || y == nil {
+		return
+	}
+	row := Row{ID: b.id, Work: work, Who: who + " / " + than + note, Unit: "×"}
+	for i := range min(len(x.Values), len(y.Values)) {
+		if y.Values[i] != 0 {
+			row.Values = append(row.Values, x.Values[i]/y.Values[i])
 		}
 	}
-	return values
+	if len(row.Values) > 0 {
+		b.report.Rows = append(b.report.Rows, row)
+	}
 }
 
-// compare adds a row for each peer, and the ratios of Holdfast to the plain commands and to the best
-// of its rivals. With a nil target only the ratio is reported.
-func (b *bench) compare(work string, peers, rivals []peer, rates map[string][]float64, againstRaw, againstBest *target) {
-	for _, p := range peers {
-		b.add(work, p.name, pairs, rates[p.name], nil)
-	}
+// compare adds the ratios of Holdfast to the plain commands and to the best of its rivals.
+func (b *bench) compare(work string, peers, rivals []peer) {
 	for _, p := range peers {
 		if p.limit {
-			b.add(work, us+" / "+p.name, "×", ratios(rates[us], rates[p.name]), againstRaw)
-			againstRaw = nil // it is for the first of them
+			b.ratio(work, us, p.name, "")
 		}
 	}
-	best := ""
+	var best *Row
 	for _, p := range rivals {
-		if p.foreign() && (best == "" || median(rates[p.name]) > median(rates[best])) {
-			best = p.name
+		row := b.report.find(b.id, work, p.name)
+		if p.foreign() && row != nil && (best == nil || median(row.Values) > median(best.Values)) {
+			best = row
 		}
 	}
-	if best != "" {
-		b.add(work, us+" / "+best+" (best peer)", "×", ratios(rates[us], rates[best]), againstBest)
+	if best != nil {
+		b.ratio(work, us, best.Who, " (best peer)")
 	}
+}
+
+// pause returns after a time, or when the run ends.
+func (b *bench) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-b.ctx.Done():
+		b.check(b.ctx.Err())
+	}
+}
+
+// oneOrMany describes goroutines with own names.
+func oneOrMany(goroutines int) string {
+	if goroutines == 1 {
+		return "1 goroutine, own name"
+	}
+	return fmt.Sprintf("%d goroutines, own names", goroutines)
 }

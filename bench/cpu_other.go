@@ -4,6 +4,4 @@ package main
 
 import "time"
 
-const cpuKnown = false
-
 func processorTime() time.Duration { return 0 }

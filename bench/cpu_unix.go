@@ -7,8 +7,6 @@ import (
 	"time"
 )
 
-const cpuKnown = true
-
 // processorTime returns the CPU time that this process has used.
 func processorTime() time.Duration {
 	var u syscall.Rusage

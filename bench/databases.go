@@ -25,7 +25,6 @@ const bareStatements = "two bare statements"
 var sqliteFile = &system{
 	name:  "SQLite",
 	start: func(b *bench) string { return filepath.Join(b.t.TempDir(), "bench.db") },
-	least: 0.8,
 	peers: []peer{
 		ours(scheme("sqlite:")),
 		{name: bareStatements, limit: true, open: func(path string) (*locker, error) {
@@ -54,7 +53,6 @@ func mariaDBSystem(name string, durable bool) *system {
 		start: func(b *bench) string {
 			return servers.StartMariaDB(b.t, servers.MariaDBOptions{Durable: durable, Config: []string{"--max-connections=500"}}).Addr()
 		},
-		least: 0.8,
 		peers: []peer{
 			ours(new(servers.MariaDB).URL),
 			{name: bareStatements, limit: true, open: func(addr string) (*locker, error) {
@@ -136,7 +134,6 @@ var postgres = &system{
 	start: func(b *bench) string {
 		return servers.StartPostgres(b.t, servers.PostgresOptions{Config: []string{"max_connections=600"}}).Addr()
 	},
-	least: 0.8,
 	peers: []peer{
 		ours(servers.PostgresURL),
 		{name: bareStatements, open: openBarePostgres, limit: true},

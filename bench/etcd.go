@@ -21,7 +21,6 @@ var etcdServer = &system{
 			"--auto-compaction-mode=revision", "--auto-compaction-retention=10000", "--quota-backend-bytes=8000000000",
 		}}).Addr()
 	},
-	least: 0.9,
 	trip: func(addr string) (call func(ctx context.Context) error, end func(), err error) {
 		client, err := dialEtcd(addr)
 		return func(ctx context.Context) error {
@@ -45,33 +44,33 @@ func newSession(client *clientv3.Client) (*concurrency.Session, error) {
 }
 
 // openConcurrency is etcd's own package. A mutex belongs to a session, which is a lease with
-// keep-alives. Goroutines of one session do not exclude each other, so each has its own.
+// keep-alives. Goroutines of one session do not exclude each other, so each call has its own.
 func openConcurrency(addr string) (*locker, error) {
 	client, err := dialEtcd(addr)
 	if err != nil {
 		return nil, err
 	}
-	fork := func() (*locker, error) {
-		session, err := newSession(client)
-		if err != nil {
-			return nil, err
+	free := make(chan *concurrency.Session, 1000)
+	return &locker{close: client.Close, lock: func(ctx context.Context, name string) (held, error) {
+		var session *concurrency.Session
+		select {
+		case session = <-free:
+		default:
+			var err error
+			if session, err = newSession(client); err != nil {
+				return nil, err
+			}
 		}
-		return &locker{close: session.Close, lock: func(ctx context.Context, name string) (held, error) {
-			mutex := concurrency.NewMutex(session, name)
-			return mutex, mutex.Lock(ctx)
-		}}, nil
-	}
-	l, err := fork()
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
-	end := l.close
-	l.fork, l.close = fork, func() error {
-		defer client.Close()
-		return end()
-	}
-	return l, nil
+		mutex := concurrency.NewMutex(session, name)
+		err := mutex.Lock(ctx)
+		if err != nil {
+			free <- session
+		}
+		return unlocker(func(ctx context.Context) error {
+			defer func() { free <- session }()
+			return mutex.Unlock(ctx)
+		}), err
+	}}, nil
 }
 
 // openRawEtcd uses a transaction that creates a key, and its deletion.
@@ -85,11 +84,7 @@ func openRawEtcd(addr string) (*locker, error) {
 		client.Close()
 		return nil, err
 	}
-	end := func() error {
-		defer client.Close()
-		return session.Close()
-	}
-	return &locker{close: end, lock: func(ctx context.Context, key string) (held, error) {
+	return &locker{close: client.Close, lock: func(ctx context.Context, key string) (held, error) {
 		resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 			Then(clientv3.OpPut(key, "", clientv3.WithLease(session.Lease()))).Commit()
 		if err == nil && !resp.Succeeded {

@@ -4,66 +4,14 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 )
-
-// handOff measures the time from the release in one process to the grant in another, in round trips
-// that are measured at the same time.
-func (b *bench) handOff(ctx context.Context, s *system) error {
-	var turns []turn[[]float64]
-	const trip = "round trip"
-	if s.trip != nil {
-		call, end, err := s.trip(b.addr(s))
-		if err != nil {
-			return err
-		}
-		defer end()
-		turns = append(turns, turn[[]float64]{trip, func() ([]float64, error) { return timesOf(ctx, b.handoffs, call) }, false})
-	}
-	for _, p := range b.waiting(s) {
-		pass, err := newPasser(ctx, s, p, b.addr(s))
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		defer pass.close()
-		n := b.handoffs
-		if p.poll > 0 {
-			n = (n + 19) / 20 // polling takes much longer
-		}
-		turns = append(turns, turn[[]float64]{p.name, func() ([]float64, error) { return pass.times(ctx, n) }, p.foreign()})
-	}
-	found, err := interleave(ctx, b, turns)
-	if err != nil {
-		return err
-	}
-	work := s.work(workHandOff)
-	p99 := func(times []float64) float64 { return quantile(times, 0.99) }
-	for _, t := range turns {
-		b.add(work, t.name+suffixP50, "µs", column(found[t.name], median), nil)
-		b.add(work, t.name+": p99", "µs", column(found[t.name], p99), nil)
-	}
-	trips := column(found[trip], median)
-	b.add(work, us+": p50 / "+trip, "×", ratios(column(found[us], median), trips), atMost(3))
-	b.add(work, us+": p99 / "+trip, "×", ratios(column(found[us], p99), trips), atMost(10))
-	return nil
-}
-
-// timesOf returns the times of n calls, in µs. The machine is idle before a hand-off, and needs time
-// to wake up, so there is a pause like the one before a hand-off.
-func timesOf(ctx context.Context, n int, call func(ctx context.Context) error) ([]float64, error) {
-	times := make([]float64, n)
-	for i := range times {
-		time.Sleep(quiet + rand.N(quietMore))
-		begin := time.Now()
-		if err := call(ctx); err != nil {
-			return nil, err
-		}
-		times[i] = float64(time.Since(begin).Nanoseconds()) / 1000
-	}
-	return times, nil
-}
 
 // A lock is held for quiet plus up to quietMore before it is passed on, so that the waiter is
 // queued by then.
@@ -72,66 +20,76 @@ const (
 	quietMore = 2 * time.Millisecond
 )
 
-// A passer passes a lock to a child repeatedly.
-type passer struct {
-	peer  peer
-	own   *locker
-	taker *child
-}
+const (
+	roundTrip = "round trip"
+	passed    = "passed" // the name of the lock
+)
 
-const passed = "passed"
-
-func newPasser(ctx context.Context, s *system, p peer, addr string) (*passer, error) {
-	own, err := p.open(addr)
-	if err != nil {
-		return nil, err
-	}
-	taker, err := startChild(ctx, "taker", s.name, p.name, addr)
-	if err != nil {
-		own.close()
-		return nil, err
-	}
-	return &passer{p, own, taker}, nil
-}
-
-func (p *passer) close() {
-	p.taker.end()
-	p.own.close()
-}
-
-// times returns the times of n hand-offs, in µs.
-func (p *passer) times(ctx context.Context, n int) ([]float64, error) {
-	times := make([]float64, n)
-	for i := range times {
-		t, err := p.pass(ctx)
-		if err != nil {
-			return nil, err
+// handOff measures the time from the release in one process to the grant in another, in round trips
+// that are measured at the same time.
+func (b *bench) handOff(s *system) {
+	var turns []turn
+	add := func(p peer, once func(ctx context.Context) (time.Duration, error)) {
+		n := b.handoffs
+		if p.poll > 0 {
+			n = (n + 19) / 20 // polling takes much longer
 		}
-		times[i] = float64(t.Nanoseconds()) / 1000
+		turns = append(turns, turn{p.name, func() ([]figure, error) {
+			times := make([]float64, n)
+			for i := range times {
+				t, err := once(b.ctx)
+				if err != nil {
+					return nil, err
+				}
+				times[i] = float64(t.Nanoseconds()) / 1000
+			}
+			return []figure{{"p50", "µs", median(times)}, {"p99", "µs", quantile(times, 0.99)}}, nil
+		}, p.foreign()})
 	}
-	return times, nil
+	if s.trip != nil {
+		call, end, err := s.trip(b.addr(s))
+		b.check(err)
+		defer end()
+		add(peer{name: roundTrip, limit: true}, func(ctx context.Context) (time.Duration, error) {
+			// The machine is idle before a hand-off, and needs time to wake up.
+			time.Sleep(quiet + rand.N(quietMore))
+			begin := time.Now()
+			err := call(ctx)
+			return time.Since(begin), err
+		})
+	}
+	for _, p := range b.waiting(s) {
+		own := b.open(s, p)
+		defer own.close()
+		other := b.startTaker(s, p)
+		defer other.end()
+		add(p, func(ctx context.Context) (time.Duration, error) { return pass(ctx, p, own, other) })
+	}
+	work := s.work("hand-off between processes")
+	b.measure(work, 1, turns)
+	b.ratio(work, us+": p50", roundTrip+": p50", "")
+	b.ratio(work, us+": p99", roundTrip+": p99", "")
 }
 
-func (p *passer) pass(ctx context.Context) (time.Duration, error) {
+// pass passes a lock to another process, and returns how long that takes.
+func pass(ctx context.Context, p peer, own *locker, other *taker) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, hangs)
 	defer cancel()
-	h, err := p.own.lock(ctx, passed)
+	h, err := own.lock(ctx, passed)
 	if err != nil {
 		return 0, err
 	}
-	if err := p.taker.tell("take"); err != nil {
-		return 0, err
-	}
-	if _, err := p.taker.hear("asks"); err != nil {
+	fmt.Fprintln(other.in, "take")
+	if _, err := other.hear("asks"); err != nil {
 		return 0, err
 	}
 	// For peers that poll, the release happens at a random time between two attempts.
-	time.Sleep(quiet + rand.N(p.peer.poll+quietMore))
+	time.Sleep(quiet + rand.N(p.poll+quietMore))
 	begin := time.Now()
 	if err := h.Unlock(ctx); err != nil {
 		return 0, err
 	}
-	at, err := p.taker.hear("has")
+	at, err := other.hear("has")
 	if err != nil {
 		return 0, err
 	}
@@ -139,29 +97,88 @@ func (p *passer) pass(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, err = p.taker.hear("released")
+	_, err = other.hear("released")
 	return time.Unix(0, nanos).Sub(begin), err
 }
 
-// takerRole takes the lock of a peer on each line of its input, and prints the time at which it
-// got the lock. Args: system, peer, address.
-func takerRole(ctx context.Context, args []string, in *bufio.Scanner) error {
-	l, err := openPeer(args[0], args[1], args[2])
+// takerVariable is the environment variable that makes this program a taker. Its arguments are the
+// system, the peer and the address.
+const takerVariable = "HOLDFAST_BENCH_TAKER"
+
+// A taker is a child process that takes a lock on each line of its input.
+type taker struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func (b *bench) startTaker(s *system, p peer) *taker {
+	self, err := os.Executable()
+	b.check(err)
+	cmd := exec.CommandContext(b.ctx, self, s.name, p.name, b.addr(s))
+	cmd.Env = append(os.Environ(), takerVariable+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	b.check(err)
+	out, err := cmd.StdoutPipe()
+	b.check(err)
+	b.check(cmd.Start())
+	return &taker{cmd, in, bufio.NewScanner(out)}
+}
+
+// hear waits for the next line, whose first word must be word, and returns the rest of the line.
+func (t *taker) hear(word string) (string, error) {
+	if !t.out.Scan() {
+		return "", fmt.Errorf("the other process ended before it said %q", word)
+	}
+	rest, ok := strings.CutPrefix(t.out.Text(), word)
+	if !ok {
+		return "", fmt.Errorf("the other process said %q instead of %q", t.out.Text(), word)
+	}
+	return strings.TrimSpace(rest), nil
+}
+
+// end tells the taker to end, and waits for it.
+func (t *taker) end() {
+	t.in.Close()
+	timer := time.AfterFunc(hangs, func() { t.cmd.Process.Kill() })
+	defer timer.Stop()
+	t.cmd.Wait()
+}
+
+// takerMain is the main function of a taker.
+func takerMain() {
+	for _, s := range systems {
+		for _, p := range s.peers {
+			if s.name != os.Args[1] || p.name != os.Args[2] {
+				continue
+			}
+			if err := take(p, os.Args[3]); err != nil {
+				fmt.Fprintf(os.Stderr, "bench: taker of %s: %v\n", p.name, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+	os.Exit(2)
+}
+
+// take prints the time at which it got the lock.
+func take(p peer, addr string) error {
+	l, err := p.open(addr)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	for in.Scan() {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		fmt.Println("asks")
-		limited, cancel := context.WithTimeout(ctx, hangs)
-		h, err := l.lock(limited, passed)
+		ctx, cancel := context.WithTimeout(context.Background(), hangs)
+		h, err := l.lock(ctx, passed)
 		now := time.Now()
-		if err != nil {
-			cancel()
-			return err
+		if err == nil {
+			fmt.Println("has", now.UnixNano())
+			err = h.Unlock(context.Background())
 		}
-		fmt.Println("has", now.UnixNano())
-		err = h.Unlock(ctx)
 		cancel() // for some peers this ends the lock
 		if err != nil {
 			return err

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"html"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,126 +11,106 @@ import (
 	"strings"
 )
 
-// A figure in a page is between two comments. The first one names the section:
+// Figures in a page are between two comments. The first one has a pattern for Row.label, or "run":
 //
-//	<!-- bench: held-bytes -->652<!-- end -->
-var marked = regexp.MustCompile(`(?s)(<!-- bench: ([\w-]+) -->)(.*?)(<!-- end -->)`)
+//	<!-- bench: ^P7.*heap -->652<!-- end -->
+//
+// One matching row becomes a number, and several become a table.
+var marked = regexp.MustCompile(`(?s)(<!-- bench: (.*?) -->)(.*?)(<!-- end -->)`)
 
-// sections maps the name of each section to a function that returns its text. The text is empty
-// if the figures were not measured. A table has several lines.
-var sections = map[string]func(*Report) string{
-	"run":    (*Report).runSection,
-	"memory": (*Report).memorySection,
-	"redis-pairs": table("pairs per second", append(redisColumns[:len(redisColumns):len(redisColumns)], pageColumn{raw, raw}),
-		pageRow{"64 goroutines, own names", "P1", workOwn, ""},
-		pageRow{"1 goroutine", "P2", workOne, ""},
-		pageRow{"64 goroutines, one name, one client", "P3", workHot, ""},
-		pageRow{"16 clients, one name", "P4", work16, ""},
-		pageRow{"64 clients, one name", "P4", work64, ""}),
-	"redis-ratios": (*Report).redisRatios,
-	"redis-waiting": table("waiting", redisColumns,
-		pageRow{"hand-off between processes, p50", "P5", workHandOff, suffixP50},
-		pageRow{"16 clients, one name, wait p99", "P4", work16, suffixWait},
-		pageRow{"64 clients, one name, wait p99", "P4", work64, suffixWait},
-		pageRow{"server commands per second for each process, in which 100 goroutines wait", "P6", workWait, suffixCost}),
-	"redis-fairness": table("pairs of the busiest client for each pair of the least busy one", redisColumns,
-		pageRow{"16 clients", "P4", work16, suffixUnfair},
-		pageRow{"64 clients", "P4", work64, suffixUnfair}),
-	"redis-shapes": table("one name, clients × goroutines", []pageColumn{{"1×64", "1×64"}, {"2×32", "2×32"}, {"4×16", "4×16"}, {"16×4", "16×4"}, {"64×1", "64×1"}},
-		pageRow{"pairs per second", "P4shapes", workShapes, ""},
-		pageRow{"wait p99", "P4shapes", workShapes, suffixWait},
-		pageRow{"busiest / least busy", "P4shapes", workShapes, suffixUnfair}),
-	"redis-growth": (*Report).redisGrowth,
-	"quorum":       (*Report).quorumSection,
-	"etcd":         storeTable("P9etcd", "etcd", pageColumn{"etcd's concurrency package", "concurrency"}, pageColumn{raw, raw}),
-	"zookeeper":    storeTable("P9zk", "ZooKeeper", pageColumn{"zk.Lock", "zk.Lock"}, pageColumn{"raw: one ephemeral node", raw}, pageColumn{bareQueue, bareQueue}),
-	"sqlite":       storeTable("P10", "SQLite", pageColumn{bareStatements, bareStatements}),
-	"postgres":     storeTable("P10pg", "PostgreSQL", pageColumn{bareStatements, bareStatements}, pageColumn{"`pg_advisory_lock`", "pg_advisory_lock"}),
-	"mariadb":      storeTable("P10mysql", "MariaDB", pageColumn{bareStatements, bareStatements}, pageColumn{"`GET_LOCK`", "GET_LOCK"}),
-	"held-count": func(r *Report) string {
-		return r.held(": heap", func(row *Row) string {
-			var n float64
-			fmt.Sscan(row.Work, &n)
-			return number(n)
-		})
-	},
-	"held-bytes": func(r *Report) string {
-		return r.held(": heap", func(row *Row) string { return figure(row.Median) })
-	},
-	"held-cpu": func(r *Report) string {
-		return r.held(": processor", func(row *Row) string { return figure(row.Median) })
-	},
-}
-
-// A pageColumn is a column of a table: its title, and the name of the candidate.
-type pageColumn struct{ title, who string }
-
-// A pageRow is a row of a table: its label, and the figures in it.
-type pageRow struct{ label, id, work, suffix string }
-
-var redisColumns = []pageColumn{{"Holdfast", us}, {"redislock", "redislock"}, {"redsync", "redsync"}, {"rueidislock", "rueidislock"}}
-
-// table returns a section that is a table of figures.
-func table(corner string, columns []pageColumn, rows ...pageRow) func(*Report) string {
-	return func(r *Report) string {
-		var titles []string
-		var cells [][]string
-		for _, c := range columns {
-			titles = append(titles, c.title)
-		}
-		for _, row := range rows {
-			line := []string{row.label}
-			for _, c := range columns {
-				text := r.cell(row.id, row.work, c.who+row.suffix)
-				if c.who == raw && row.suffix == suffixP50 {
-					if write := r.cell(row.id, row.work, "round trip"+suffixP50); write != "" {
-						text = "a write takes " + write
-					}
-				}
-				line = append(line, text)
-			}
-			cells = append(cells, line)
-		}
-		return markdown(corner, titles, cells)
+// who returns the contender of a row, and the name of its figure, such as "p99 wait, ms".
+func (r *Row) who() (who, figure string) {
+	who, name, named := strings.Cut(r.Who, ": ")
+	if named {
+		return who, name + ", " + r.Unit
 	}
+	return who, r.Unit
 }
 
-// storeTable returns the table of a store, in which Holdfast is the first column.
-func storeTable(id, name string, others ...pageColumn) func(*Report) string {
-	return table("pairs per second", append([]pageColumn{{"Holdfast", us}}, others...),
-		pageRow{"64 goroutines, own names", id, name + ", " + workOwn, ""},
-		pageRow{"1 goroutine", id, name + ", " + workOne, ""},
-		pageRow{"64 goroutines, one name, one client", id, name + ", " + workHot, ""},
-		pageRow{"16 clients, one name", id, name + ", " + work16, ""},
-		pageRow{"64 clients, one name", id, name + ", " + work64, ""},
-		pageRow{"hand-off between processes, p50", id, name + ", " + workHandOff, suffixP50})
+// label returns the text that patterns select rows by, such as "P4, 16 clients, one name: p99 wait, ms".
+func (r *Row) label() string {
+	_, figure := r.who()
+	return r.ID + ", " + r.Work + ": " + figure
 }
 
-// updatePages writes the figures of a run into the pages of a repository.
-func (r *Report) updatePages(root string) error {
-	for _, pattern := range []string{"README*.md", "docs/*.md"} {
-		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
-		if err != nil {
-			return err
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				return err
-			}
-			updated, err := r.update(string(text))
-			if err != nil {
-				return fmt.Errorf("%s: %w", file, err)
-			}
-			if updated == string(text) {
-				continue
-			}
-			if err := os.WriteFile(file, []byte(updated), 0o644); err != nil {
-				return err
-			}
+// A pivot is a table of figures: a row for each workload, and a column for each contender.
+type pivot struct {
+	figure     string // of all rows, if they are of one kind
+	rows, whos []string
+	cells      map[[2]string]*Row
+}
+
+// pivot selects rows. Holdfast comes first.
+func (r *Report) pivot(pattern string) pivot {
+	p := pivot{cells: make(map[[2]string]*Row)}
+	selected := regexp.MustCompile(pattern)
+	figures := make(map[string]bool)
+	var found []*Row
+	for i := range r.Rows {
+		if row := &r.Rows[i]; selected.MatchString(row.label()) {
+			_, p.figure = row.who()
+			figures[p.figure] = true
+			found = append(found, row)
 		}
 	}
-	return nil
+	for _, row := range found {
+		who, figure := row.who()
+		label := row.Work
+		if len(figures) > 1 {
+			p.figure, label = "", label+": "+figure
+		}
+		if !slices.Contains(p.rows, label) {
+			p.rows = append(p.rows, label)
+		}
+		if !slices.Contains(p.whos, who) {
+			p.whos = append(p.whos, who)
+		}
+		p.cells[[2]string{label, who}] = row
+	}
+	if i := slices.Index(p.whos, us); i > 0 {
+		p.whos = slices.Insert(slices.Delete(p.whos, i, i+1), 0, us)
+	}
+	return p
+}
+
+// cell returns a figure for a page. A ratio has the lowest and the highest round too.
+func (r *Row) cell() string {
+	switch {
+	case r == nil:
+		return ""
+	case strings.Contains(r.Who, " / ") && r.Unit == "×" && len(r.Values) > 1 && !strings.Contains(r.Who, ":"):
+		return fmt.Sprintf("%s (%s to %s)", rounded(r.Median), rounded(r.Low), rounded(r.High))
+	}
+	return rounded(r.Median)
+}
+
+// section returns the figures for a pattern: a number, or a table in Markdown. It returns "" if they
+// were not measured.
+func (r *Report) section(pattern string) string {
+	if pattern == "run" {
+		text := fmt.Sprintf("%s, on a machine (%s) with %d cores, which also ran the servers; %d rounds of %s; %s",
+			r.Begun.Format("2006-01-02 15:04 UTC"), r.CPU, r.Cores, r.Rounds, r.Round, r.Go)
+		for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
+			text += ", " + strings.TrimPrefix(name, "github.com/") + " " + r.Versions[name]
+		}
+		return text
+	}
+	p := r.pivot(pattern)
+	switch len(p.cells) {
+	case 0:
+		return ""
+	case 1:
+		return p.cells[[2]string{p.rows[0], p.whos[0]}].cell()
+	}
+	table := "\n\n| " + strings.Join(append([]string{p.figure}, p.whos...), " | ") + " |\n|---|" + strings.Repeat("--:|", len(p.whos)) + "\n"
+	for _, label := range p.rows {
+		table += "| " + label
+		for _, who := range p.whos {
+			table += " | " + p.cells[[2]string{label, who}].cell()
+		}
+		table += " |\n"
+	}
+	return table + "\n"
 }
 
 // update returns a page with the figures of a run.
@@ -136,165 +118,144 @@ func (r *Report) update(page string) (string, error) {
 	var failed error
 	page = marked.ReplaceAllStringFunc(page, func(s string) string {
 		m := marked.FindStringSubmatch(s)
-		section := sections[m[2]]
-		if section == nil {
-			failed = fmt.Errorf("there is no section %q of figures", m[2])
-			return s
-		}
-		text := section(r)
+		text := r.section(m[2])
 		if text == "" {
 			failed = fmt.Errorf("the run has no figures for %q: measure everything that the pages show", m[2])
 			return s
-		}
-		if strings.Contains(text, "\n") {
-			text = "\n\n" + text + "\n"
 		}
 		return m[1] + text + m[4]
 	})
 	return page, failed
 }
 
-// markdown returns a table. Rows and columns without a figure are left out.
-func markdown(corner string, columns []string, rows [][]string) string {
-	rows = slices.DeleteFunc(rows, func(row []string) bool { return strings.Join(row[1:], "") == "" })
-	if len(rows) == 0 {
-		return ""
+// updatePages returns the pages of a repository by path, with the figures of a run.
+func (r *Report) updatePages(root string) (map[string]string, error) {
+	readmes, _ := filepath.Glob(filepath.Join(root, "README*.md"))
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		return nil, err
 	}
+	pages := make(map[string]string)
+	for _, file := range append(readmes, docs...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if pages[file], err = r.update(string(text)); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return pages, nil
+}
+
+// writePages writes the figures of a run into the pages of a repository.
+func (r *Report) writePages(root string) error {
+	pages, err := r.updatePages(root)
+	for _, file := range slices.Sorted(maps.Keys(pages)) {
+		if err == nil {
+			err = os.WriteFile(file, []byte(pages[file]), 0o644)
+		}
+	}
+	return err
+}
+
+// A chart has horizontal bars, in groups that each have their own scale. A group is a row of the
+// pivot of a pattern; its title is the label of the row, unless there is another one.
+type chart struct {
+	file, title string
+	groups      [][2]string // pattern and title
+}
+
+var drawn = []chart{
+	{"overview.svg", "Holdfast and other lock libraries on one Redis server", [][2]string{
+		{`^P1,.*: pairs/s`, "64 goroutines, a name each: pairs per second"},
+		{`^P3,.*: pairs/s`, "64 goroutines of one process, one name: pairs per second"},
+		// A p99 counts waits and hides clients that get no turn: if the client that releases a lock takes
+		// it again at once, almost all waits are short. So the overview shows the turns.
+		{`^P4, 64 clients.*: busiest`, "64 clients, one name: turns of the busiest for each turn of the least busy (shorter is better)"},
+		{`^P5,.*: p50, µs`, "hand-off between processes: p50, µs (shorter is better)"},
+	}},
+	{"handoff.svg", "From the unlock in one process to the grant in another: p50, µs (shorter is better)", [][2]string{
+		{`^P5,.*: p50, µs`, "Redis, hand-off between processes"},
+		{`^P(9|10).*hand-off between processes: p50, µs`, ""},
+	}},
+}
+
+// charts returns the charts of a run by file name.
+func (r *Report) charts() map[string]string {
+	files := make(map[string]string)
+	for _, c := range drawn {
+		files[c.file] = r.svg(c)
+	}
+	return files
+}
+
+const (
+	chartWidth = 760
+	barHeight  = 18
+	barLeft    = 150
+	barMost    = 460 // length of the longest bar
+)
+
+// chartStyle follows the colour scheme of the reader.
+const chartStyle = `<style>
+svg { font: 13px system-ui, sans-serif; fill: #1f2328 }
+.back { fill: #ffffff } .us { fill: #1f6feb } .peer { fill: #bf8700 } .raw { fill: #8c959f }
+.title { font-size: 16px } .group { font-weight: 600 } .note { font-size: 11px; fill: #59636e }
+@media (prefers-color-scheme: dark) {
+svg { fill: #e6edf3 }
+.back { fill: #0d1117 } .us { fill: #58a6ff } .peer { fill: #d29922 } .raw { fill: #6e7681 }
+.note { fill: #9198a1 }
+}
+</style>
+`
+
+// svg draws a chart.
+func (r *Report) svg(c chart) string {
 	var b strings.Builder
-	line := func(cells []string) {
-		for _, c := range cells {
-			b.WriteString("| " + c)
-			if c != "" {
-				b.WriteString(" ")
+	text := func(x, y int, attributes, s string) {
+		fmt.Fprintf(&b, `<text x="%d" y="%d"%s>%s</text>`+"\n", x, y, attributes, html.EscapeString(s))
+	}
+	kinds := map[string]string{us: "us", raw: "raw", roundTrip: "raw"}
+	y := 28
+	text(12, y, ` class="title"`, c.title)
+	for _, g := range c.groups {
+		p := r.pivot(g[0])
+		for _, label := range p.rows {
+			most := 1e-9
+			for _, who := range p.whos {
+				if row := p.cells[[2]string{label, who}]; row != nil {
+					most = max(most, row.Median)
+				}
+			}
+			y += 28
+			title := g[1]
+			if title == "" {
+				title = label
+			}
+			text(12, y, ` class="group"`, title)
+			for _, who := range p.whos {
+				row := p.cells[[2]string{label, who}]
+				if row == nil {
+					continue
+				}
+				kind := kinds[who]
+				if kind == "" {
+					kind = "peer"
+				}
+				y += 6
+				width := max(1, int(barMost*row.Median/most))
+				text(barLeft-8, y+barHeight-5, ` text-anchor="end"`, who)
+				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" class="%s"/>`+"\n", barLeft, y, width, barHeight, kind)
+				text(barLeft+width+6, y+barHeight-5, "", rounded(row.Median))
+				y += barHeight
 			}
 		}
-		b.WriteString("|\n")
 	}
-	keep := []int{0}
-	for i := range columns {
-		if slices.ContainsFunc(rows, func(row []string) bool { return row[i+1] != "" }) {
-			keep = append(keep, i+1)
-		}
-	}
-	pick := func(row []string) (cells []string) {
-		for _, i := range keep {
-			cells = append(cells, row[i])
-		}
-		return cells
-	}
-	line(pick(append([]string{corner}, columns...)))
-	b.WriteString("|" + strings.Repeat("---|", len(keep)) + "\n")
-	for _, row := range rows {
-		line(pick(row))
-	}
-	return b.String()
-}
-
-// cell returns a figure, or "" if it was not measured.
-func (r *Report) cell(id, work, who string) string {
-	row := r.find(id, work, who)
-	switch {
-	case row == nil:
-		return ""
-	case row.Unit == "µs":
-		return figure(row.Median/1000) + " ms"
-	case row.Unit == "ms":
-		return figure(row.Median) + " ms"
-	}
-	return figure(row.Median)
-}
-
-// spread returns a median with the lowest and highest round.
-func (r *Report) spread(id, work, who string) string {
-	row := r.find(id, work, who)
-	if row == nil {
-		return ""
-	}
-	return fmt.Sprintf("%s (%s to %s)", figure(row.Median), figure(row.Low), figure(row.High))
-}
-
-func (r *Report) runSection() string {
-	v := r.Versions
-	return fmt.Sprintf("%s, on a machine (%s) with %d cores, which also ran the servers; %d rounds of %s; Go %s, Redis %s, etcd %s, ZooKeeper %s, PostgreSQL %s, MariaDB %s; redislock %s, redsync %s, rueidis %s",
-		r.Begun.Format("2006-01-02 15:04 UTC"), r.CPU, r.Cores, r.Rounds, r.Round, strings.TrimPrefix(r.Go, "go"), v["Redis"], v["etcd"], v["ZooKeeper"], v["PostgreSQL"], v["MariaDB"],
-		v["github.com/bsm/redislock"], v["github.com/go-redsync/redsync/v4"], v["github.com/redis/rueidis"])
-}
-
-func (r *Report) memorySection() string {
-	one, hot := "memory, "+workOne, "memory, "+workHot
-	if r.find("P11", one, us) == nil {
-		return ""
-	}
-	return markdown("what", []string{"cost"}, [][]string{
-		{"uncontended lock and unlock", r.cell("P11", one, us+": time") + " µs; allocations: " + r.cell("P11", one, us+": allocations")},
-		{"64 goroutines on one name", r.cell("P11", hot, us) + " hand-overs per second, in order of arrival"},
-	})
-}
-
-// redisRatios returns a table that compares Holdfast with the raw commands and the best peer,
-// round by round.
-func (r *Report) redisRatios() string {
-	var rows [][]string
-	for _, w := range [][2]string{{"P1", workOwn}, {"P2", workOne}, {"P3", workHot}} {
-		row := []string{w[1], r.spread(w[0], w[1], us+" / "+raw), ""}
-		for _, who := range redisPeers[1:] {
-			if text := r.spread(w[0], w[1], us+" / "+who+" (best peer)"); text != "" {
-				row[2] = text + " × " + who
-			}
-		}
-		rows = append(rows, row)
-	}
-	return markdown("ratio of pairs per second, with the lowest and highest round", []string{"to raw", "to the best peer"}, rows)
-}
-
-func (r *Report) redisGrowth() string {
-	text := ""
-	for _, s := range []struct{ work, suffix, corner string }{
-		{workOwn, " names held", "names held on the server"},
-		{workTurn, " clients wait", "clients that wait"},
-	} {
-		g := r.series("", "P12", s.work, s.suffix, func(row *Row) (float64, string) { return row.Median, figure(row.Median) })
-		columns, row := []string{}, []string{"64 goroutines, own names, pairs per second"}
-		if s.work == workTurn {
-			row[0] = "one turn, µs of the server's CPU"
-		}
-		for _, b := range g.bars {
-			columns, row = append(columns, b.label), append(row, b.text)
-		}
-		if text != "" {
-			text += "\n"
-		}
-		text += markdown(s.corner, columns, [][]string{row})
-	}
-	return text
-}
-
-// quorumSection shows every workload of the quorum, and how clients share a name.
-func (r *Report) quorumSection() string {
-	var rows [][]string
-	for i := range r.Rows {
-		row := &r.Rows[i]
-		if !strings.HasPrefix(row.ID, "P8") || row.Unit != pairs || row.Who != us {
-			continue
-		}
-		_, label, _ := strings.Cut(row.Work, ", ")
-		for _, line := range [][2]string{{": pairs per second", ""}, {": p99 of the wait", suffixWait}, {": locks of the busiest / idlest", suffixUnfair}} {
-			rows = append(rows, []string{label + line[0], r.cell(row.ID, row.Work, us+line[1]), r.cell(row.ID, row.Work, "redsync"+line[1])})
-		}
-	}
-	if hung := r.cell("P8", redisQuorum.work(workHung), us+suffixHung); hung != "" {
-		rows = append(rows, []string{
-			"one node hung: p99 of a pair, against all healthy", hung + " ×",
-			"one Lock takes " + r.cell("P8", redisQuorum.work(workHung), "redsync"+suffixHungLock),
-		})
-	}
-	return markdown("", []string{"Holdfast", "redsync"}, rows)
-}
-
-// held returns a figure of P7, the cost of held leases.
-func (r *Report) held(suffix string, show func(*Row) string) string {
-	if row := r.find("P7", r.workOf("P7", "leases held"), us+suffix); row != nil {
-		return show(row)
-	}
-	return ""
+	y += 28
+	text(12, y, ` class="note"`, fmt.Sprintf("%s, %s, %d cores, Redis %s; medians of %d rounds, interleaved", r.Begun.Format("2006-01-02"), r.CPU, r.Cores, r.Versions["Redis"], r.Rounds))
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img" aria-label="%[3]s">
+%[4]s<rect class="back" width="100%%" height="100%%" rx="6"/>
+%[5]s</svg>
+`, chartWidth, y+14, html.EscapeString(c.title), chartStyle, b.String())
 }

@@ -3,21 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-)
-
-// Work and rows of the measurement with a server that hangs, as the pages show them.
-const (
-	workHung       = "one node hung"
-	workSlow       = "one node 20 ms slower"
-	workBack       = "one node hung for 3 s and back"
-	suffixHung     = ": one hung / healthy"
-	suffixHungLock = ": one Lock, one hung"
 )
 
 // redisQuorum are five servers, three of which must agree. Its address is a list. Holdfast has its
@@ -39,150 +29,124 @@ var redisQuorum = &system{
 }
 
 // quorum measures P8.
-func (b *bench) quorum(ctx context.Context) error {
-	for _, goroutines := range []int{1, b.goroutines} {
-		if err := b.ownNames(ctx, redisQuorum, goroutines, nil, atLeast(1.5)); err != nil {
-			return err
-		}
+func (b *bench) quorum() {
+	b.ownNames(redisQuorum, 1)
+	b.ownNames(redisQuorum, b.goroutines)
+	for _, clients := range []int{1, 4, b.goroutines} {
+		b.oneName(redisQuorum, shape{clients, b.goroutines / clients})
 	}
-	for _, of := range []shape{{1, b.goroutines}, {4, b.goroutines / 4}, {b.goroutines, 1}} {
-		if err := b.oneName(ctx, redisQuorum, of, rushTargets{best: atLeast(1.5)}); err != nil {
-			return err
-		}
-	}
-	if err := b.quorumSlow(); err != nil {
-		return err
-	}
-	return b.quorumHung(ctx)
+	b.quorumSlow()
+	b.quorumBack()
+	b.quorumHung()
 }
 
-// quorumSlow measures while one server is slower than the others by 20 ms, and after one was hung for
-// three seconds. Each round has another name, so that the slow server is the bell of some of them.
-func (b *bench) quorumSlow() error {
-	nodes := b.nodes
-	const slower, hangs = 20 * time.Millisecond, 3 * time.Second
-	proxy := faultproxy.Start(b.t, nodes[len(nodes)-1].Addr())
+// quorumSlow measures while one server is slower than the others by 20 ms. Each round has another name,
+// so that the slow server is the bell of some of them.
+func (b *bench) quorumSlow() {
+	proxy := faultproxy.Start(b.t, b.nodes[4].Addr())
 	addrs := proxy.Addr()
-	for _, n := range nodes[:len(nodes)-1] {
+	for _, n := range b.nodes[:4] {
 		addrs += "," + n.Addr()
 	}
-	lockers, end, err := shape{4, 1}.open(redisQuorum.us(), addrs)
-	if err != nil {
-		return err
-	}
+	lockers, end := b.openShape(redisQuorum.us(), addrs, shape{4, 1})
 	defer end()
-	var pairs, hot, back [2][]float64 // healthy, and not
-	for round := range 2 * b.rounds {
-		for i, delay := range []time.Duration{0, slower} {
+	var turns []turn
+	round := 0
+	for _, delay := range []time.Duration{0, 20 * time.Millisecond} {
+		turns = append(turns, turn{who: fmt.Sprintf("%s, %v slower", us, delay), take: func() ([]figure, error) {
 			proxy.ToServer.Delay(delay)
-			p50, err := pairQuantile(lockers[0], fmt.Sprintf("slow:%d:%d", round, i), b.time, 0.5)
+			defer proxy.ToServer.Delay(0)
+			round++
+			times, err := pairTimes(lockers[0], fmt.Sprintf("slow:%d", round), b.time)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			r, err := rushFor(lockers, fmt.Sprintf("slow:%d", round), b.time)
+			r, err := contend(lockers, fmt.Sprintf("slow:%d", round/2), b.time)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			pairs[i], hot[i] = append(pairs[i], p50.Seconds()*1000), append(hot[i], r.rate)
-		}
-		proxy.ToServer.Delay(0)
+			return []figure{{"p50 of a pair", "ms", median(times)}, {"one name, 4 clients", pairs, r.rate()}}, nil
+		}})
 	}
-	for round := range b.rounds {
-		name := fmt.Sprintf("back:%d", round)
-		for i := range 2 {
-			r, err := rushFor(lockers, name, b.time)
-			if err != nil {
-				return err
-			}
-			if back[i] = append(back[i], r.rate); i > 0 {
-				break
-			}
-			nodes[round%len(nodes)].Stop()
-			_, err = rushFor(lockers, name, hangs)
-			nodes[round%len(nodes)].Continue()
-			if err != nil {
-				return err
-			}
-			time.Sleep(2 * time.Second)
-		}
+	work := redisQuorum.work("one node 20 ms slower")
+	b.measure(work, 2, turns)
+	for _, name := range []string{": p50 of a pair", ": one name, 4 clients"} {
+		b.ratio(work, turns[1].who+name, turns[0].who+name, "")
 	}
-	b.add(redisQuorum.work(workSlow), us+": p50 of a pair, slow / healthy", "×", ratios(pairs[1], pairs[0]), atMost(1.5))
-	b.add(redisQuorum.work(workSlow), us+": one name, 4 clients, healthy", "pairs/s", hot[0], nil)
-	b.add(redisQuorum.work(workSlow), us+": one name, 4 clients, slow / healthy", "×", ratios(hot[1], hot[0]), atLeast(1/1.5))
-	b.add(redisQuorum.work(workBack), us+": one name, 4 clients, 2 s after / before", "×", ratios(back[1], back[0]), nil)
-	return nil
 }
 
-// quorumMinute lets 50 clients contend for one name for long enough to see whether one starves.
-func (b *bench) quorumMinute(context.Context) error {
-	of, d := shape{50, 1}, 6*b.window
-	peers := b.waiting(redisQuorum)
-	found := make(map[string][]rush)
-	for _, p := range peers {
-		lockers, end, err := of.open(p, b.addr(redisQuorum))
+// quorumBack measures before and after one server was hung for three seconds.
+func (b *bench) quorumBack() {
+	lockers, end := b.openShape(redisQuorum.us(), b.addr(redisQuorum), shape{4, 1})
+	defer end()
+	round := 0
+	work := redisQuorum.work("one node hung for 3 s and back")
+	b.measure(work, 1, []turn{{who: us, take: func() ([]figure, error) {
+		name, node := fmt.Sprintf("back:%d", round), b.nodes[round%len(b.nodes)]
+		round++
+		before, err := contend(lockers, name, b.time)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r, err := rushFor(lockers, p.name+":minute", d)
-		end()
+		node.Stop()
+		_, err = contend(lockers, name, 3*time.Second)
+		node.Continue()
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+			return nil, err
 		}
-		found[p.name] = []rush{r}
-	}
-	b.addRush(redisQuorum.work("one name, 50 clients for %v", d), peers, of, found, rushTargets{})
-	return nil
+		time.Sleep(2 * time.Second)
+		after, err := contend(lockers, name, b.time)
+		if err != nil {
+			return nil, err
+		}
+		return []figure{{"one name, 4 clients, 2 s after / before", "×", after.rate() / max(1, before.rate())}}, nil
+	}}})
 }
 
 // quorumHung measures while one server is stopped: it keeps its connections and answers nothing.
-func (b *bench) quorumHung(ctx context.Context) error {
-	ours, err := redisQuorum.us().open(b.addr(redisQuorum))
-	if err != nil {
-		return err
-	}
+func (b *bench) quorumHung() {
+	ours := b.open(redisQuorum, redisQuorum.us())
 	defer ours.close()
-	var healthy, hung []float64
-	for round := range b.rounds {
-		h, err := pairQuantile(ours, fmt.Sprintf("healthy:%d", round), b.time, 0.99)
-		if err != nil {
-			return err
+	work := redisQuorum.work("one node hung")
+	round := 0
+	take := func(hung bool) func() ([]figure, error) {
+		return func() ([]figure, error) {
+			round++
+			if node := b.nodes[round%len(b.nodes)]; hung {
+				node.Stop()
+				defer node.Continue()
+			}
+			times, err := pairTimes(ours, fmt.Sprintf("hung:%d", round), b.time)
+			return []figure{{"", "ms", quantile(times, 0.99)}}, err
 		}
-		node := b.nodes[round%len(b.nodes)]
-		node.Stop()
-		x, err := pairQuantile(ours, fmt.Sprintf("hung:%d", round), b.time, 0.99)
-		node.Continue()
-		if err != nil {
-			return err
-		}
-		healthy, hung = append(healthy, h.Seconds()*1000), append(hung, x.Seconds()*1000)
 	}
-	work := redisQuorum.work(workHung)
-	b.add(work, us+": p99 of a pair, all healthy", "ms", healthy, nil)
-	b.add(work, us+": p99 of a pair, one hung", "ms", hung, nil)
-	b.add(work, us+suffixHung, "×", ratios(hung, healthy), atMost(2))
-	for _, p := range slices.DeleteFunc(b.waiting(redisQuorum), func(p peer) bool { return p.name == us }) {
-		l, err := p.open(b.addr(redisQuorum))
-		if err != nil {
-			return err
-		}
+	b.measure(work, 1, []turn{{who: us + ": p99 of a pair, all healthy", take: take(false)}, {who: us + ": p99 of a pair, one hung", take: take(true)}})
+	b.ratio(work, us+": p99 of a pair, one hung", us+": p99 of a pair, all healthy", "")
+	for _, p := range b.waiting(redisQuorum) {
+		l := b.open(redisQuorum, p)
 		defer l.close()
-		b.nodes[0].Stop()
-		begin := time.Now()
-		held, err := l.lock(ctx, "hung")
-		took := time.Since(begin)
-		if err == nil {
-			held.Unlock(ctx)
-		}
-		b.nodes[0].Continue()
-		b.add(work, p.name+suffixHungLock, "ms", []float64{took.Seconds() * 1000}, nil)
+		b.measure(work, once, []turn{{p.name, func() ([]figure, error) {
+			b.nodes[0].Stop()
+			defer b.nodes[0].Continue()
+			begin := time.Now()
+			h, err := l.lock(b.ctx, "hung")
+			took := time.Since(begin)
+			if err == nil {
+				err = h.Unlock(b.ctx)
+			}
+			return []figure{{"one Lock, one hung", "ms", took.Seconds() * 1000}}, err
+		}, p.foreign()}})
 	}
-	return nil
 }
 
-// pairQuantile returns a quantile of the time of a pair of Lock and Unlock. The pairs run one after
-// the other, each on a new name.
-func pairQuantile(l *locker, prefix string, d time.Duration, q float64) (time.Duration, error) {
-	var times histogram
+// quorumMinute lets 50 clients contend for one name for long enough to see whether one starves.
+func (b *bench) quorumMinute() {
+	d := 6 * b.window
+	b.contend(redisQuorum, shape{50, 1}, redisQuorum.work(fmt.Sprintf("one name, 50 clients for %v", d)), once, d)
+}
+
+// pairTimes returns the times of pairs in ms. They run one after the other, each on a new name.
+func pairTimes(l *locker, prefix string, d time.Duration) (times []float64, err error) {
 	for begin, n := time.Now(), 0; time.Since(begin) < d; n++ {
 		start := time.Now()
 		h, err := l.lock(context.Background(), fmt.Sprintf("%s:%d", prefix, n))
@@ -190,9 +154,9 @@ func pairQuantile(l *locker, prefix string, d time.Duration, q float64) (time.Du
 			err = h.Unlock(context.Background())
 		}
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		times.note(time.Since(start))
+		times = append(times, time.Since(start).Seconds()*1000)
 	}
-	return times.quantile(q), nil
+	return times, nil
 }

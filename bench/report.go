@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -22,139 +26,63 @@ type Report struct {
 	Cores    int               `json:"cores"`
 	Versions map[string]string `json:"versions"` // of servers and peers
 	Rounds   int               `json:"rounds"`
-	Round    string            `json:"round"` // duration of a turn of one candidate
+	Round    string            `json:"round"` // duration of a turn
 	Rows     []Row             `json:"rows"`
 }
 
-// A Row is one figure of a peer, or a ratio.
+// A Row is one figure of a contender, or a ratio.
 type Row struct {
-	ID     string    `json:"id"`   // of the target, such as P1
+	ID     string    `json:"id"`   // of the workload, such as P1
 	Work   string    `json:"work"` // such as "64 goroutines, own names"
-	Who    string    `json:"who"`  // such as "holdfast" or "holdfast / raw"
+	Who    string    `json:"who"`  // such as "holdfast", "holdfast: p99 wait" or "holdfast / raw"
 	Unit   string    `json:"unit"`
 	Values []float64 `json:"values"` // by round
 	Median float64   `json:"median"`
 	Low    float64   `json:"low"`
 	High   float64   `json:"high"`
-	Target string    `json:"target,omitempty"`
-	Met    *bool     `json:"met,omitempty"` // nil without a target
 }
 
-// A target is the lower or upper limit of a figure.
-type target struct {
-	limit   float64
-	atMost  bool
-	inWords string
-}
-
-func atLeast(limit float64) *target {
-	return &target{limit: limit, inWords: "≥ " + number(limit)}
-}
-
-func atMost(limit float64) *target {
-	return &target{limit: limit, atMost: true, inWords: "≤ " + number(limit)}
-}
-
-func (t *target) met(value float64) bool {
-	if t.atMost {
-		return value <= t.limit
+func newReport(c config) Report {
+	return Report{
+		Begun: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPU: cpu(), Cores: runtime.GOMAXPROCS(0),
+		Versions: versions(), Rounds: c.rounds, Round: c.time.String(),
 	}
-	return value >= t.limit
 }
 
-// add records and prints a figure. The target may be nil.
-func (b *bench) add(work, who, unit string, values []float64, t *target) {
-	if len(values) == 0 {
-		return
+// find returns a row, or nil if it was not measured.
+func (r *Report) find(id, work, who string) *Row {
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.ID == id && row.Work == work && row.Who == who {
+			return row
+		}
 	}
-	row := Row{
-		ID: b.id, Work: work, Who: who, Unit: unit, Values: values,
-		Median: median(values), Low: quantile(values, 0), High: quantile(values, 1),
-	}
-	if t != nil {
-		met := t.met(row.Median)
-		row.Target, row.Met = t.inWords, &met
-	}
-	b.report.Rows = append(b.report.Rows, row)
+	return nil
 }
 
-func (r *Row) verdict() string {
-	switch {
-	case r.Met == nil:
-		return "–"
-	case *r.Met:
-		return "met"
-	}
-	return "MISSED"
-}
-
-// table writes the rows. Rows of Holdfast and ratios can have a target; rows of peers are for
-// comparison.
-func (r *Report) table(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "#\twork\twho\tmedian\tspread\tunit\ttarget\t")
+// summarize computes the median and the spread of each row.
+func (r *Report) summarize() {
 	for i := range r.Rows {
 		row := &r.Rows[i]
+		row.Median, row.Low, row.High = median(row.Values), quantile(row.Values, 0), quantile(row.Values, 1)
+	}
+}
+
+// table writes the rows.
+func (r *Report) table(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "#\twork\twho\tmedian\tspread\tunit")
+	for _, row := range r.Rows {
 		spread := "–"
 		if len(row.Values) > 1 {
 			spread = number(row.Low) + " … " + number(row.High)
 		}
-		want := row.Target
-		if want == "" {
-			want = "–"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, row.Work, row.Who, number(row.Median), spread, row.Unit, want, row.verdict())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, row.Work, row.Who, number(row.Median), spread, row.Unit)
 	}
-	if err := w.Flush(); err != nil || !slices.ContainsFunc(r.Rows, Row.aboveLimit) {
-		return err
-	}
-	_, err := fmt.Fprintln(out, aboveLimitNote)
-	return err
-}
-
-// aboveLimitNote explains a ratio to plain commands that is above 1.
-const aboveLimitNote = `
-A ratio above 1 to plain commands (raw, bare): they make one request for each call, and Holdfast sends
-concurrent calls in one request. With a single goroutine, such a ratio is noise.`
-
-// aboveLimit reports whether a row says that Holdfast is faster than plain commands.
-func (r Row) aboveLimit() bool {
-	_, than, isRatio := strings.Cut(r.Who, " / ")
-	return isRatio && r.Unit == "×" && r.Median > 1 && (than == raw || than == bareQueue || than == bareStatements)
-}
-
-// figure formats a figure for a page: with three significant digits, even if it is large.
-func figure(n float64) string {
-	if n == 0 {
-		return "0"
-	}
-	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(n)))-2)
-	return number(math.Round(n/unit) * unit)
-}
-
-// number formats a figure with at least three significant digits.
-func number(n float64) string {
-	if n == 0 {
-		return "0"
-	}
-	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(n)))))
-	text := fmt.Sprintf("%.*f", digits, n)
-	for digits > 0 && text[len(text)-1] == '0' {
-		text, digits = text[:len(text)-1], digits-1
-	}
-	if text[len(text)-1] == '.' {
-		text = text[:len(text)-1]
-	}
-	if digits == 0 { // 1234567 is 1,234,567
-		begin := 0
-		if n < 0 {
-			begin = 1
-		}
-		for i := len(text) - 3; i > begin; i -= 3 {
-			text = text[:i] + "," + text[i:]
-		}
-	}
-	return text
+	fmt.Fprint(w, `
+Plain commands (raw, bare) are one request for each call. Holdfast sends concurrent calls in one request,
+so its ratio to them can be above 1. With a single goroutine, such a ratio is noise.
+`)
+	return w.Flush()
 }
 
 const reportFile = "bench.json"
@@ -191,9 +119,88 @@ func load(path string) (*Report, error) {
 	return r, nil
 }
 
-func newReport(c config) Report {
-	return Report{
-		Begun: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPU: cpu(), Cores: runtime.GOMAXPROCS(0),
-		Versions: versions(), Rounds: c.rounds, Round: c.time.String(),
+// median returns the median of values and does not modify them.
+func median(values []float64) float64 { return quantile(values, 0.5) }
+
+// quantile returns the smallest value such that the fraction q of all values is not above it.
+func quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
 	}
+	sorted := slices.Sorted(slices.Values(values))
+	if n := len(sorted); q == 0.5 && n%2 == 0 {
+		return (sorted[n/2-1] + sorted[n/2]) / 2
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+// rounded formats a figure for a page: with three significant digits, even if it is large.
+func rounded(n float64) string {
+	if n == 0 {
+		return "0"
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(n)))-2)
+	return number(math.Round(n/unit) * unit)
+}
+
+// number formats a figure with at least three significant digits.
+func number(n float64) string {
+	if n == 0 {
+		return "0"
+	}
+	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(n)))))
+	text := fmt.Sprintf("%.*f", digits, n)
+	if digits > 0 {
+		return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	}
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 { // 1234567 is 1,234,567
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// versions returns the versions of the servers that are installed, and of the peers that this
+// program was built with.
+func versions() map[string]string {
+	found := make(map[string]string)
+	postgres, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	number := regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
+	for name, commands := range map[string][]string{
+		"Redis":      {"redis-server"},
+		"etcd":       {filepath.Join(".bin", "etcd"), "etcd"},
+		"MariaDB":    {"mariadbd"},
+		"PostgreSQL": append(postgres, "postgres"),
+	} {
+		for _, command := range commands {
+			if out, err := exec.Command(command, "--version").Output(); err == nil {
+				found[name] = number.FindString(string(out))
+				break
+			}
+		}
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			switch m.Path {
+			case "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/redis/rueidis",
+				"go.etcd.io/etcd/client/v3", "github.com/go-zookeeper/zk", "modernc.org/sqlite":
+				found[m.Path] = m.Version
+			}
+		}
+	}
+	return found
+}
+
+// cpu returns the model name of the processor.
+func cpu() string {
+	file, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
 }

@@ -19,7 +19,6 @@ var zooKeeper = &system{
 		// Use the optimizing compiler, and enough memory for it.
 		return servers.StartZooKeeper(b.t, servers.ZooKeeperOptions{Java: []string{"-XX:TieredStopAtLevel=4", "-Xmx512m"}}).Addr()
 	},
-	least: 0.9,
 	trip: func(addr string) (call func(ctx context.Context) error, end func(), err error) {
 		conn, err := dialZoo(addr)
 		if err != nil {

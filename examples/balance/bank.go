@@ -59,6 +59,11 @@ func (b *bank) transfer(ctx context.Context, t transfer) error {
 			return err
 		}
 	}
+	return b.move(ctx, t, set.Leases())
+}
+
+// move reads two balances and writes them. The leases are those of both accounts.
+func (b *bank) move(ctx context.Context, t transfer, leases []*holdfast.Lease) error {
 	from, to, err := b.balances(ctx, t)
 	if err != nil {
 		return err
@@ -69,7 +74,7 @@ func (b *bank) transfer(ctx context.Context, t transfer) error {
 	if err := b.approve(ctx); err != nil {
 		return err
 	}
-	return b.write(ctx, t, from-t.amount, to+t.amount, set.Leases())
+	return b.write(ctx, t, from-t.amount, to+t.amount, leases)
 }
 
 func (b *bank) balances(ctx context.Context, t transfer) (from, to int, err error) {
@@ -115,30 +120,4 @@ func askForApproval(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// transferWithoutLock makes the same transfer without a lock. It is correct only for one transfer
-// at a time.
-func (b *bank) transferWithoutLock(ctx context.Context, t transfer) error {
-	from, to, err := b.balances(ctx, t)
-	if err != nil {
-		return err
-	}
-	if from < t.amount {
-		return errNoFunds
-	}
-	if err := b.approve(ctx); err != nil {
-		return err
-	}
-	return b.write(ctx, t, from-t.amount, to+t.amount, nil)
-}
-
-// transferWithoutFence holds the locks, but does not pass their tokens to the database.
-func (b *bank) transferWithoutFence(ctx context.Context, t transfer) error {
-	set, err := b.locks.LockAll(ctx, []string{account(t.from), account(t.to)})
-	if err != nil {
-		return err
-	}
-	defer set.Unlock(ctx)
-	return b.transferWithoutLock(set.Context(ctx), t)
 }

@@ -5,32 +5,28 @@
 //	go run ./examples/balance
 //	go run ./examples/balance -store redis://127.0.0.1:6379
 //
-// The part to copy is bank.go. Main.go is one instance of the bank, and demo.go starts three of
-// them, suspends one, and adds up the balances.
+// The part to copy is bank.go. Main.go starts three instances of the bank, suspends one, and adds up
+// the balances.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
+	"strconv"
+	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-func main() {
-	var s settings
-	flag.IntVar(&s.transfers, "transfers", 3000, "how many transfers to make")
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps its locks")
-	fleet.Main("balance", instance, s.run)
-}
+var example = fleet.Example{Name: "balance", Instance: instance, Play: play}
+
+func main() { example.Main() }
+
+var transfers = 3000
 
 // accounts is the number of accounts. Each has initialBalance at the start.
 const (
@@ -38,101 +34,122 @@ const (
 	initialBalance = 1000
 )
 
-// instance makes its transfers, several of them concurrently.
-func instance(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("instance", flag.ExitOnError)
-	data := flags.String("data", "", "the database of the bank")
-	transfers := flags.Int("transfers", 0, "how many random transfers to make")
-	one := flags.String("transfer", "", "the only transfer to make: from,to,amount")
-	ttl := flags.Duration("ttl", holdfast.DefaultTTL, "how long others wait after a crash")
-	mode := flags.String("mode", "", "without-lock or without-fence")
-	pause := flags.Bool("pause", false, "wait for an order in the middle of the transfer")
-	flags.Parse(args)
-
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-balance:"), holdfast.WithTTL(*ttl))
-	if err != nil {
-		return err
-	}
-	defer locks.Close()
-	db, err := fleet.OpenDatabase(*data)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-
-	orders := fleet.Orders()
-	b := newBank(locks, db)
-	if *pause {
+// instance makes one transfer, or many random ones, eight at a time.
+func instance(i *fleet.Instance) error {
+	b := newBank(i.Locks, i.DB)
+	if i.Is("pause") {
 		b.approve = func(context.Context) error {
-			fmt.Println("has read the balances")
-			<-orders
+			i.Stop("when it has read the balances")
 			return nil
 		}
 	}
-	method := map[string]func(context.Context, transfer) error{
-		"": b.transfer, "without-lock": b.transferWithoutLock, "without-fence": b.transferWithoutFence,
-	}[*mode]
-
-	fmt.Println("open")
-	if _, ok := <-orders; !ok {
-		return nil
+	method := b.transfer
+	if i.Is("unlocked") {
+		method = func(ctx context.Context, t transfer) error { return b.move(ctx, t, nil) }
 	}
-	c := &counts{method: method}
-	if *one != "" {
-		var t transfer
-		if _, err := fmt.Sscanf(*one, "%d,%d,%d", &t.from, &t.to, &t.amount); err != nil {
-			return err
+	if i.Is("unfenced") {
+		method = func(ctx context.Context, t transfer) error {
+			set, err := b.locks.LockAll(ctx, []string{account(t.from), account(t.to)})
+			if err != nil {
+				return err
+			}
+			defer set.Unlock(ctx)
+			return b.move(set.Context(ctx), t, nil)
 		}
-		c.transfer(ctx, t)
-	} else {
-		c.random(ctx, *transfers)
 	}
-	fmt.Printf("closed: transfers %d, without funds %d, refused %d\n", c.done.Load(), c.noFunds.Load(), c.refused.Load())
-	if c.err != nil {
-		return c.err
+	move := func(t transfer) error {
+		err := method(i.Ctx, t)
+		switch {
+		case errors.Is(err, errNoFunds):
+			return nil
+		case errors.Is(err, fence.ErrStale):
+			fmt.Println("refused:", err)
+			return nil
+		}
+		return err
 	}
-	for range orders {
+	var one transfer
+	if n, _ := fmt.Sscanf(i.Args[1], "%d,%d,%d", &one.from, &one.to, &one.amount); n == 3 {
+		return move(one)
 	}
-	return nil
-}
-
-// counts makes transfers and counts how they end.
-type counts struct {
-	method                 func(context.Context, transfer) error
-	done, noFunds, refused atomic.Int64
-
-	mu  sync.Mutex
-	err error // the first other error
-}
-
-// random makes n transfers, eight at a time.
-func (c *counts) random(ctx context.Context, n int) {
+	n, err := strconv.Atoi(i.Args[1])
+	errs := []error{err, 7: nil}
 	var all sync.WaitGroup
-	for i := range 8 {
+	for g := range errs {
 		all.Go(func() {
-			for range (n + i) / 8 {
+			for range (n + g) / len(errs) {
 				from := rand.IntN(accounts)
 				to := (from + 1 + rand.IntN(accounts-1)) % accounts
-				c.transfer(ctx, transfer{from, to, 1 + rand.IntN(100)})
+				errs[g] = errors.Join(errs[g], move(transfer{from, to, 1 + rand.IntN(100)}))
 			}
 		})
 	}
 	all.Wait()
+	return errors.Join(errs...)
 }
 
-func (c *counts) transfer(ctx context.Context, t transfer) {
-	switch err := c.method(ctx, t); {
-	case err == nil:
-		c.done.Add(1)
-	case errors.Is(err, errNoFunds):
-		c.noFunds.Add(1)
-	case errors.Is(err, fence.ErrStale):
-		c.refused.Add(1)
-	default:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.err == nil {
-			c.err = err
+// play compares the sum of all balances in four parts.
+func play(s *fleet.Stage) (proof string) {
+	const want = accounts * initialBalance
+	everyone := func(mode string) (sum, wrong int) {
+		for _, name := range []string{"a", "b", "c"} {
+			s.Ready(name, mode, strconv.Itoa(transfers/3))
 		}
+		s.Tell("start", "a", "b", "c")
+		return balances(s, "a", "b", "c")
 	}
+	// Instance a reads the balances of accounts 1 and 2, and is suspended. Instance b transfers money from
+	// account 1 to account 3, and a wakes up.
+	suspended := func(mode string) (sum, wrong int) {
+		s.TTL = fleet.Short
+		s.Ready("a", mode, "1,2,50", "pause")
+		s.Ready("b", mode, "1,3,200")
+		s.Tell("start", "a")
+		s.Await("a", "stopped")
+		s.Suspend("a")
+		s.Tell("start", "b")
+		s.AwaitEnd("b")
+		s.Resume("a")
+		if mode == "fenced" {
+			s.Await("a", "refused")
+		}
+		return balances(s, "a")
+	}
+	part(s, "no lock")
+	unlocked, wrong := everyone("unlocked")
+	s.Want(wrong > 0, "all balances are right: the transfers did not compete")
+	part(s, "LockAll and fence")
+	sum, wrong := everyone("fenced")
+	s.Want(sum == want && wrong == 0, "%d balances are wrong", wrong)
+	part(s, "LockAll, but no fence, and an instance is suspended in the middle of a transfer")
+	unfenced, wrong := suspended("unfenced")
+	s.Want(wrong > 0, "all balances are right without a fence")
+	part(s, "LockAll and fence, and an instance is suspended in the middle of a transfer")
+	_, wrong = suspended("fenced")
+	s.Want(wrong == 0, "%d balances are wrong", wrong)
+	return fmt.Sprintf("%d transfers, 3 instances: the sum is still %d (without the lock: %d); 1 transfer of a suspended holder refused (without the fence: the sum is %d)",
+		transfers, sum, unlocked, unfenced)
+}
+
+// part begins a part with new accounts.
+func part(s *fleet.Stage, title string) {
+	var rows []string
+	for id := range accounts {
+		rows = append(rows, fmt.Sprintf("(%d, %d)", id, initialBalance))
+	}
+	s.Part(title, `
+		CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL CHECK (balance >= 0));
+		CREATE TABLE ledger (source INTEGER NOT NULL, destination INTEGER NOT NULL, amount INTEGER NOT NULL);
+		INSERT INTO accounts VALUES `+strings.Join(rows, ", "))
+}
+
+// balances waits until instances have ended. It returns the sum of all balances, and how many do not
+// match the ledger.
+func balances(s *fleet.Stage, names ...string) (sum, wrong int) {
+	s.AwaitEnd(names...)
+	sum = s.Int("SELECT sum(balance) FROM accounts")
+	wrong = s.Int(`SELECT count(*) FROM accounts WHERE balance != ?
+		+ (SELECT total(amount) FROM ledger WHERE destination = id) - (SELECT total(amount) FROM ledger WHERE source = id)`, initialBalance)
+	fmt.Fprintf(s.Out, "   => the sum was %d and is %d; accounts that differ from the ledger: %d of %d\n", accounts*initialBalance, sum, wrong, accounts)
+	return sum, wrong
 }

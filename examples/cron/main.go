@@ -4,106 +4,118 @@
 //	go run ./examples/cron
 //	go run ./examples/cron -store redis://127.0.0.1:6379
 //
-// The part to copy is scheduler.go. Main.go is one host, and demo.go starts five of them, kills
-// one, and counts the runs.
+// The part to copy is scheduler.go. Main.go starts five hosts, kills one, and counts the runs.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 )
 
-func main() {
-	var s settings
-	flag.IntVar(&s.ticks, "ticks", 20, "how many ticks to wait for")
-	flag.DurationVar(&s.period, "period", time.Second, "time between two ticks")
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
-	fleet.Main("cron", instance, s.run)
-}
+var example = fleet.Example{Name: "cron", Instance: instance, Play: play}
 
-// instance is one host. It runs the scheduler until the last tick.
-func instance(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("instance", flag.ExitOnError)
-	host := flags.String("host", "", "name of this host")
-	data := flags.String("data", "", "the database in which the job notes its runs")
-	offset := flags.Duration("offset", 0, "how far the clock of this host is ahead")
-	period := flags.Duration("period", 0, "time between two ticks")
-	ttl := flags.Duration("ttl", holdfast.DefaultTTL, "how long others wait after a crash")
-	unlocked := flags.Bool("without-lock", false, "run every tick on every host")
-	crash := flags.String("crash", "", "the first host that creates this `file` hangs in the middle of one tick")
-	flags.Parse(args)
+func main() { example.Main() }
 
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-cron:"), holdfast.WithOwner(*host), holdfast.WithTTL(*ttl))
+var period = time.Second // between two ticks
+
+const ticks = 20
+
+var hosts = []string{"a", "b", "c", "d", "e"}
+
+// offsets are how far the clocks of the hosts are ahead, in periods.
+var offsets = []float64{0, 0.4, -0.4, 1.7, -1.3}
+
+// instance is one host. Its arguments are its offset, the period, the last tick, and the tick in
+// which it hangs.
+func instance(i *fleet.Instance) error {
+	offset, err := time.ParseDuration(i.Args[0])
 	if err != nil {
 		return err
 	}
-	defer locks.Close()
-	if *unlocked {
-		locks = nil
-	}
-	db, err := fleet.OpenDatabase(*data)
-	if err != nil {
+	if period, err = time.ParseDuration(i.Args[1]); err != nil {
 		return err
 	}
-	defer db.Close()
-
-	orders := fleet.Orders()
-	fmt.Printf("ready, clock is off by %v\n", *offset)
-	var last, crashAt int64
-	if _, err := fmt.Sscanf(<-orders, "last %d crash %d", &last, &crashAt); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(i.Ctx)
 	defer cancel()
-	go func() {
-		for range orders {
-		}
-		cancel()
-	}()
-
-	s := &scheduler{
-		locks:  locks,
-		name:   "report",
-		period: *period,
-		now:    func() time.Time { return time.Now().Add(*offset) },
+	s := &scheduler{locks: i.Locks, name: "report", period: period, now: func() time.Time { return time.Now().Add(offset) }}
+	if i.Is("unlocked") {
+		s.locks = nil
 	}
 	s.job = func(ctx context.Context, tick time.Time) error {
-		if tick.UnixMilli() == crashAt {
-			if file, err := os.OpenFile(*crash, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
-				file.Close()
-				fmt.Println("hangs in the middle of tick", tick.Format(clock))
-				<-ctx.Done()
-				return context.Cause(ctx)
+		if strconv.FormatInt(tick.UnixMilli(), 10) == i.Args[3] {
+			// Only the first host hangs: the one that runs the tick instead does not.
+			if _, err := i.DB.ExecContext(ctx, "INSERT INTO crash VALUES (1)"); err == nil {
+				i.Stop("in the middle of a tick")
 			}
 		}
-		_, err := db.ExecContext(ctx, "INSERT INTO runs (tick, host) VALUES (?, ?)", tick.UnixMilli(), *host)
+		_, err := i.DB.ExecContext(ctx, "INSERT INTO runs VALUES (?, ?)", tick.UnixMilli(), i.Name)
 		return err
 	}
 	s.log = func(tick time.Time, err error) {
 		switch {
 		case err == nil:
-			fmt.Println("ran tick", tick.Format(clock))
-		case errors.Is(err, holdfast.ErrDone): // another host ran it
-		default:
-			fmt.Println("tick", tick.Format(clock), "failed:", err)
+			fmt.Println("ran tick", tick.Format("15:04:05.0"))
+		case !errors.Is(err, holdfast.ErrDone): // another host ran it
+			fmt.Println("tick", tick.Format("15:04:05.0"), "failed:", err)
 		}
-		if tick.UnixMilli() >= last {
+		if strconv.FormatInt(tick.UnixMilli(), 10) == i.Args[2] {
 			cancel()
 		}
 	}
 	if err := s.run(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
-	fmt.Println("closed")
 	return nil
 }
 
-// clock is the format in which ticks are printed.
-const clock = "15:04:05.0"
+// play counts the runs of all hosts, without the lock and with it.
+func play(s *fleet.Stage) (proof string) {
+	s.Part("no lock: the same crontab on every host", schema)
+	const few = 3
+	unlocked, _ := runs(s, few, false)
+	s.Want(unlocked > few, "%d runs of %d ticks: the hosts did not compete", unlocked, few)
+
+	s.Part("Once for every tick, and the host that is running the job is killed in the middle", schema)
+	s.TTL = fleet.Short
+	all, different := runs(s, ticks, true)
+	s.Want(all == ticks && different == ticks, "%d runs of %d ticks, want one run for each of %d", all, different, ticks)
+	return fmt.Sprintf("%d ticks, %d hosts with clocks up to %v apart, 1 killed: %d runs, one for each tick (without the lock: %d runs for %d ticks)",
+		ticks, len(hosts), 3*period, all, unlocked, few)
+}
+
+const schema = "CREATE TABLE runs (tick INTEGER NOT NULL, host TEXT NOT NULL); CREATE TABLE crash (id INTEGER PRIMARY KEY)"
+
+// runs lets all hosts run a number of ticks. It returns how many runs there were, and of how many
+// ticks.
+func runs(s *fleet.Stage, n int, locked bool) (all, different int) {
+	// No clock has reached the first tick when the hosts begin.
+	first := time.Now().Add(2*time.Second + 2*period).Truncate(period).Add(period)
+	tick := func(i int) int64 { return first.Add(time.Duration(i) * period).UnixMilli() }
+	mode, crash := "unlocked", int64(0)
+	if locked {
+		mode, crash = "locked", tick(n/2)
+	}
+	for i, host := range hosts {
+		offset := time.Duration(offsets[i] * float64(period))
+		s.Ready(host, offset.String(), period.String(), fmt.Sprint(tick(n-1)), fmt.Sprint(crash), mode)
+	}
+	s.Tell("start", hosts...)
+	left := hosts
+	if locked {
+		killed := s.AwaitAny("stopped in")
+		s.Kill(killed)
+		left = slices.DeleteFunc(slices.Clone(hosts), func(host string) bool { return host == killed })
+	}
+	s.AwaitEnd(left...)
+	const where = " FROM runs WHERE tick BETWEEN ? AND ?"
+	all, different = s.Int("SELECT count(*)"+where, tick(0), tick(n-1)), s.Int("SELECT count(DISTINCT tick)"+where, tick(0), tick(n-1))
+	fmt.Fprintf(s.Out, "   => %d ticks, %d runs\n", different, all)
+	return all, different
+}

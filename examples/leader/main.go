@@ -5,101 +5,122 @@
 //	go run ./examples/leader
 //	go run ./examples/leader -store redis://127.0.0.1:6379
 //
-// The part to copy is server.go. Main.go is one instance, and demo.go starts four of them and
-// ends the leadership three times.
+// The part to copy is server.go. Main.go starts four instances and ends the leadership three times.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
+	"io"
 	"net"
-	"os"
-	"os/signal"
-	"syscall"
+	"net/http"
+	"slices"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 )
 
-func main() {
-	var s settings
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
-	fleet.Main("leader", instance, s.run)
-}
+var example = fleet.Example{Name: "leader", Instance: instance, Play: play}
 
-// instance runs the server until the process is asked to end.
-func instance(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("instance", flag.ExitOnError)
-	host := flags.String("host", "", "name of this instance")
-	data := flags.String("data", "", "the database of the leader's work")
-	ttl := flags.Duration("ttl", holdfast.DefaultTTL, "how long others wait after a crash")
-	unlocked := flags.Bool("without-lock", false, "lead without an election")
-	flags.Parse(args)
+func main() { example.Main() }
 
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-leader:"), holdfast.WithOwner(*host), holdfast.WithTTL(*ttl))
-	if err != nil {
-		return err
-	}
-	db, err := fleet.OpenDatabase(*data)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-
-	orders := make(chan string, 10)
-	go func() {
-		for order := range fleet.Orders() {
-			orders <- order
-		}
-		cancel()
-	}()
-
-	s := newServer(locks, db)
-	if *unlocked {
-		defer locks.Close()
-		s.work = func(ctx context.Context) error {
-			_, err := db.ExecContext(ctx, "INSERT INTO work (leader) VALUES (?)", *host)
-			return err
-		}
-		if err := s.lead(ctx); !errors.Is(err, context.Canceled) {
-			return err
-		}
-		return nil
-	}
-	s.work = pauser(orders, s.work)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Println("listening on", listener.Addr())
-	return s.run(ctx, listener)
-}
-
-// pauser returns work that a demonstration can pause: after an order, it waits for the next order
-// before it does another piece of work.
-func pauser(orders <-chan string, work func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := work(ctx); err != nil {
+// instance runs the server until the process is asked to end. After an order, its work waits for the
+// next order.
+func instance(i *fleet.Instance) error {
+	s := newServer(i.Locks, i.DB)
+	s.work = func(ctx context.Context) error {
+		if err := s.workOnce(ctx); err != nil {
 			return err
 		}
 		select {
-		case <-orders:
-			fmt.Println("waits after a piece of work")
-			select {
-			case <-orders:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+		case <-i.Orders:
+			i.Stop("after a piece of work")
 		default:
 		}
 		return nil
 	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("listening on http://%s\n", listener.Addr())
+	return s.run(i.Ctx, listener)
+}
+
+// slowRequest is the duration of the request that the first leader is serving when it is stopped.
+// The next leader does not wait for its end.
+const slowRequest = 1500 * time.Millisecond
+
+// play ends the leadership three times, each time in another way.
+func play(s *fleet.Stage) (proof string) {
+	s.Part("Campaign", "CREATE TABLE work (id INTEGER PRIMARY KEY, leader TEXT NOT NULL)")
+	s.TTL = fleet.Short
+	names := []string{"a", "b", "c", "d"}
+	urls := make(map[string]string)
+	for _, name := range names {
+		s.Ready(name)
+		s.Tell("start", name)
+		urls[name] = s.Await(name, "listening on ")
+	}
+	works := func(name string) {
+		s.Until(name+" works", func() bool { return s.Int("SELECT count(*) FROM work WHERE leader = ?", name) >= 5 })
+	}
+	first := s.AwaitAny("leading")
+	works(first)
+
+	// Stop the leader as a deployment does, while it works on a request.
+	reply := make(chan error, 1)
+	go func() { reply <- get(urls[first] + "/leader?after=" + slowRequest.String()) }()
+	s.Await(first, "works on a request")
+	begin := time.Now()
+	s.Terminate(first)
+	second := s.AwaitAny("leading")
+	afterStop := time.Since(begin)
+	s.Want(afterStop < slowRequest, "takeover %v after a stop: the next leader waited for the requests of the one before", afterStop)
+	s.Check(<-reply)
+	s.AwaitEnd(first)
+	works(second)
+
+	// Crash the leader. The next leader waits after its first piece of work, and is suspended there.
+	followers := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == first || name == second })
+	s.Tell("wait", followers...)
+	begin = time.Now()
+	s.Kill(second)
+	third := s.AwaitAny("leading")
+	afterCrash := time.Since(begin)
+	s.Want(afterCrash < fleet.Short+time.Second, "takeover %v after a crash, later than the TTL of %v", afterCrash, fleet.Short)
+
+	// Pause the leader for longer than the TTL.
+	s.Await(third, "stopped after")
+	s.Suspend(third)
+	fourth := followers[0]
+	if fourth == third {
+		fourth = followers[1]
+	}
+	s.Await(fourth, "leading")
+	s.Tell("go on", fourth)
+	works(fourth)
+	s.Resume(third)
+	s.Await(third, "stopped working: ")
+	s.Finish(third, fourth)
+	changes := s.Int(`
+		SELECT count(*) FROM (SELECT leader, lag(leader) OVER (ORDER BY id) AS previous FROM work)
+		WHERE leader != previous`)
+	s.Want(changes == 3, "the work of 4 leaders changed hands %d times, want 3: two of them worked at the same time", changes)
+	return fmt.Sprintf("4 instances, one leader at a time: takeover %.0f ms after a stop, %.1f s after a crash (TTL %v); the work of a suspended leader was cancelled",
+		float64(afterStop.Microseconds())/1000, afterCrash.Seconds(), fleet.Short)
+}
+
+// get sends a GET request, and returns an error unless it succeeds.
+func get(url string) error {
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s: %s: %s", url, resp.Status, text)
+	}
+	return nil
 }

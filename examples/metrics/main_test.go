@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,6 +109,17 @@ func (b *breakable) Acquire(ctx context.Context, req store.Request) (store.Answe
 // everything makes each event that the metrics count happen once. It returns the metrics before
 // any failure and at the end.
 func everything(t *testing.T) (healthy, all string) {
+	t.Helper()
+	events.Do(func() { events.healthy, events.all = makeEvents(t) })
+	return events.healthy, events.all
+}
+
+var events struct {
+	sync.Once
+	healthy, all string
+}
+
+func makeEvents(t *testing.T) (healthy, all string) {
 	t.Helper()
 	observer, handler, err := observed()
 	if err != nil {

@@ -9,60 +9,39 @@
 //	go run ./examples/pause -store redis://127.0.0.1:6379
 //
 // The parts to copy are writer.go, the holder's side, and storage.go, the side of the resource.
-// Demo.go starts the processes and suspends one.
+// Main.go starts the processes and suspends one.
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"time"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-func main() {
-	var s settings
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
-	fleet.Main("pause", instance, s.run)
-}
+var example = fleet.Example{Name: "pause", Instance: instance, Play: play}
 
-// instance writes the report once, when it receives the order.
-func instance(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("instance", flag.ExitOnError)
-	author := flags.String("author", "", "the name on every line of the report")
-	storage := flags.String("storage", "", "`URL` of the file server")
-	ttl := flags.Duration("ttl", holdfast.DefaultTTL, "how long others wait after a crash")
-	pauseAt := flags.Int("pause", 0, "wait for an order before this line")
-	flags.Parse(args)
+func main() { example.Main() }
 
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-pause:"), holdfast.WithOwner(*author), holdfast.WithTTL(*ttl))
-	if err != nil {
-		return err
-	}
-	defer locks.Close()
-
-	orders := fleet.Orders()
-	w := newWriter(locks, *storage, *author)
-	w.before = func(line int) {
-		if line == *pauseAt {
-			fmt.Printf("is at line %d of %d\n", line, reportLines)
-			<-orders
+// instance writes the report once.
+func instance(i *fleet.Instance) error {
+	w := newWriter(i.Locks, i.Args[0], i.Name)
+	if i.Is("pause") {
+		w.before = func(line int) {
+			if line == reportLines/2+1 {
+				i.Stop("in the middle of the report")
+			}
 		}
 	}
-	fmt.Println("ready")
-	if _, ok := <-orders; !ok {
-		return nil
-	}
-	err = w.writeReport(ctx)
-	var stale *fence.StaleError
+	err := w.writeReport(i.Ctx)
 	switch {
-	case errors.As(err, &stale):
-		fmt.Println("ended: write refused:", stale)
+	case errors.Is(err, fence.ErrStale):
+		fmt.Println("ended: write refused:", err)
 	case errors.Is(err, holdfast.ErrLost):
 		fmt.Println("ended: all lines written, but the lock was lost meanwhile")
 	case err != nil:
@@ -70,7 +49,47 @@ func instance(ctx context.Context, args []string) error {
 	default:
 		fmt.Println("ended: report written")
 	}
-	for range orders {
-	}
 	return nil
+}
+
+// play suspends a process in two parts.
+func play(s *fleet.Stage) (proof string) {
+	file := new(storage)
+	unfenced, outcome := suspended(s, "lock, but no fence", file, file.unfenced())
+	s.Want(strings.HasPrefix(outcome, "all lines written"), "a ended with %q", outcome)
+	s.Want(unfenced > 0 && unfenced < reportLines, "the file has %d of %d lines of a: want it to be corrupt", unfenced, reportLines)
+
+	file = new(storage)
+	fenced, outcome := suspended(s, "lock and fence", file, file.fenced())
+	s.Want(strings.HasPrefix(outcome, "write refused"), "a ended with %q: want its write to be refused", outcome)
+	s.Want(fenced == 0, "the file has %d lines of a: want none", fenced)
+	return fmt.Sprintf("a holder suspended beyond its TTL of %v: its write is refused, the file has %d of %d lines of the new holder (without the fence: %d of %d, corrupt)",
+		fleet.Short, reportLines-fenced, reportLines, reportLines-unfenced, reportLines)
+}
+
+// suspended lets a write half of the report, suspends it, lets b write the report, and wakes a. It
+// returns how many lines of the file a wrote in the end, and what a printed about its write.
+func suspended(s *fleet.Stage, title string, file *storage, handler http.Handler) (linesOfA int, outcome string) {
+	s.Part(title, "")
+	s.TTL = fleet.Short
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	s.Ready("a", server.URL, "pause")
+	s.Ready("b", server.URL)
+	s.Tell("start", "a")
+	s.Await("a", "stopped in")
+	s.Suspend("a")
+	s.Tell("start", "b")
+	s.Await("b", "ended: report written")
+	s.Resume("a")
+	outcome = s.Await("a", "ended: ")
+	s.AwaitEnd("a", "b")
+	fmt.Fprintln(s.Out, "   the file:")
+	for _, line := range file.lines {
+		fmt.Fprintln(s.Out, "    ", line)
+		if strings.HasSuffix(line, " by a") {
+			linesOfA++
+		}
+	}
+	return linesOfA, outcome
 }

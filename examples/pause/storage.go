@@ -3,18 +3,14 @@ package main
 import (
 	"io"
 	"net/http"
-	"os"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// A storage is a file server with one file. It serves PUT /report/LINE.
+// A storage is a file server with one file, in memory. It serves PUT /report/LINE.
 type storage struct {
-	path string
-
 	mu    sync.Mutex
 	lines [reportLines]string
 }
@@ -47,9 +43,5 @@ func (s *storage) put(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines[line-1] = string(text)
-	if err := os.WriteFile(s.path, []byte(strings.Join(s.lines[:], "\n")+"\n"), 0o600); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	w.WriteHeader(http.StatusNoContent)
 }

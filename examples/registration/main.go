@@ -4,89 +4,125 @@
 //	go run ./examples/registration
 //	go run ./examples/registration -store redis://127.0.0.1:6379
 //
-// The part to copy is service.go. Main.go is one instance of the service, and demo.go starts
-// three of them, sends the requests and kills an instance.
+// The part to copy is service.go. Main.go starts three instances of it, sends the requests and kills
+// an instance.
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
+	"net/url"
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 )
 
-func main() {
-	var s settings
-	flag.IntVar(&s.requests, "requests", 1000, "how many requests have the same phone number")
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
-	fleet.Main("registration", instance, s.run)
-}
+var example = fleet.Example{Name: "registration", Instance: instance, Play: play}
 
-// instance runs the service until its standard input ends.
-func instance(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("instance", flag.ExitOnError)
-	data := flags.String("data", "", "the database of users")
-	ttl := flags.Duration("ttl", holdfast.DefaultTTL, "how long others wait after a crash")
-	unlocked := flags.Bool("without-lock", false, "look, then insert")
-	stopAt := flags.String("stop", "", "wait at this point for an order, or to be killed: before or after the INSERT")
-	flags.Parse(args)
+func main() { example.Main() }
 
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-registration:"), holdfast.WithTTL(*ttl))
-	if err != nil {
+var requests = 1000 // with the same phone number
+
+// instance serves until its standard input ends.
+func instance(i *fleet.Instance) error {
+	s := newService(i.Locks, i.DB)
+	var first sync.Once
+	stop := func(where string) {
+		if i.Is(where) {
+			first.Do(func() { i.Stop(where + " the INSERT") })
+		}
+	}
+	s.create = func(ctx context.Context, phone string) error {
+		stop("before")
+		err := s.createUser(ctx, phone)
+		stop("after")
 		return err
 	}
-	defer locks.Close()
-	db, err := fleet.OpenDatabase(*data)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-
-	s := newService(locks, db)
-	goOn := make(chan struct{})
-	s.create = stopper(*stopAt, goOn, s.create)
 	register := s.register
-	if *unlocked {
+	if i.Is("unlocked") {
 		register = s.registerWithoutLock
 	}
-
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: handler(register)}
-	go server.Serve(listener)
-	fmt.Println("listening on", listener.Addr())
-
-	for range fleet.Orders() { // at most one order, which is to continue
-		close(goOn)
-	}
-	// Finish the requests first, then close the locks that they use.
-	shutdown, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return server.Shutdown(shutdown)
+	fmt.Printf("listening on http://%s\n", listener.Addr())
+	return http.Serve(listener, handler(register))
 }
 
-// stopper makes create wait at one point, until goOn is closed.
-func stopper(at string, goOn <-chan struct{}, create func(context.Context, string) error) func(context.Context, string) error {
-	var stopped sync.Once
-	stop := func(point string) {
-		if at == point {
-			stopped.Do(func() { fmt.Println("stopped", point, "the INSERT") })
-			<-goOn
+// play lets crowds of requests register one number.
+func play(s *fleet.Stage) (proof string) {
+	const table = "CREATE TABLE users (id INTEGER PRIMARY KEY, phone TEXT NOT NULL);"
+	unlocked := crowd(s, "no lock: look, then insert", table, "before", "unlocked", false)
+	s.Want(unlocked > 1, "%d row without the lock: the requests did not compete", unlocked)
+	rows := crowd(s, "Once, no unique index, and an instance is killed while it holds the lock", table, "before", "", true)
+	s.Want(rows == 1, "%d rows, want 1", rows)
+	rows = crowd(s, "Once, no unique index, and an instance is killed after its INSERT, before Once has noted it", table, "after", "", true)
+	s.Want(rows == 2, "%d rows, want 2", rows)
+	rows = crowd(s, "Once and a unique index, and an instance is killed at the same point", table+"CREATE UNIQUE INDEX phones ON users (phone)", "after", "", true)
+	s.Want(rows == 1, "%d rows, want 1", rows)
+	return fmt.Sprintf("%d requests, 3 instances, 1 killed: %d row (without the lock: %d)", requests, rows, unlocked)
+}
+
+// crowd sends all requests to new instances, and returns how many rows they have created. Instance a
+// stops in the middle of its request, and is killed there or goes on when there is a row.
+func crowd(s *fleet.Stage, title, schema, stopAt, mode string, kill bool) (rows int) {
+	s.Part(title, schema)
+	if kill {
+		s.TTL = fleet.Short
+	}
+	s.Ready("a", mode, stopAt)
+	s.Ready("b", mode)
+	s.Ready("c", mode)
+	s.Tell("start", "a", "b", "c")
+	urls := []string{s.Await("a", "listening on "), s.Await("b", "listening on "), s.Await("c", "listening on ")}
+
+	// Use a new number each time, because the store remembers those of earlier runs.
+	query := "/register?" + url.Values{"phone": {fmt.Sprintf("+86188%08d", rand.IntN(1e8))}}.Encode()
+	ids, errs := make([]string, requests), make([]error, requests)
+	var all sync.WaitGroup
+	for n := range requests {
+		all.Go(func() { ids[n], errs[n] = post(s.Ctx, urls, n, query) })
+		if n == 0 {
+			s.Await("a", "stopped")
 		}
 	}
-	return func(ctx context.Context, phone string) error {
-		stop("before")
-		err := create(ctx, phone)
-		stop("after")
-		return err
+	if kill {
+		s.Kill("a")
+	} else {
+		s.Until("a row", func() bool { return s.Int("SELECT count(*) FROM users") > 0 })
+		s.Tell("go on", "a")
 	}
+	all.Wait()
+	for n := range requests {
+		s.Check(errs[n])
+		s.Want(mode == "unlocked" || ids[n] == ids[0], "the replies name the users %s and %s", ids[n], ids[0])
+	}
+	rows = s.Int("SELECT count(*) FROM users")
+	fmt.Fprintf(s.Out, "   => %d requests, all answered: rows in the table: %d\n", requests, rows)
+	return rows
+}
+
+// post sends a request to an instance. If the instance dies or is busy, it repeats the request at the
+// next instance, as a load balancer or a client would.
+func post(ctx context.Context, urls []string, first int, query string) (id string, err error) {
+	for begin, n := time.Now(), first; time.Since(begin) < time.Minute && ctx.Err() == nil; n++ {
+		var resp *http.Response
+		if resp, err = http.Post(urls[n%len(urls)]+query, "", nil); err == nil {
+			var body []byte
+			body, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err == nil && resp.StatusCode == http.StatusOK {
+				return string(body), nil
+			}
+			err = fmt.Errorf("%s: %s", resp.Status, body)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return "", err
 }

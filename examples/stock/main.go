@@ -5,137 +5,108 @@
 //	go run ./examples/stock
 //	go run ./examples/stock -store redis://127.0.0.1:6379
 //
-// The part to copy is shop.go, or redis_shop.go if the stock is on Redis. Main.go is one
-// instance of the shop, and demo.go starts three of them, suspends one, and counts.
+// The part to copy is shop.go. Main.go starts three instances of the shop, suspends one, and counts.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/fence"
-	"github.com/redis/rueidis"
 )
 
-func main() {
-	var s settings
-	flag.IntVar(&s.items, "items", 500, "how many items there are")
-	flag.IntVar(&s.buyers, "buyers", 5000, "how many buyers want one")
-	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
-	fleet.Main("stock", instance, s.run)
-}
+var example = fleet.Example{Name: "stock", Instance: instance, Play: play}
+
+func main() { example.Main() }
+
+var items, buyers = 500, 5000
 
 // instance serves its share of the buyers, all of them concurrently.
-func instance(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("instance", flag.ExitOnError)
-	data := flags.String("data", "", "the database of the shop")
-	onRedis := flags.Bool("redis", false, "keep stock and orders on Redis, under the name in -data")
-	first := flags.Int("first", 0, "number of the first buyer")
-	buyers := flags.Int("buyers", 0, "how many buyers")
-	ttl := flags.Duration("ttl", holdfast.DefaultTTL, "how long others wait after a crash")
-	noHandover := flags.Bool("no-handover", false, "give the lock back to the store after every purchase")
-	unlocked := flags.Bool("without-lock", false, "sell without a lock")
-	pause := flags.Bool("pause", false, "wait for an order in the middle of the first purchase")
-	flags.Parse(args)
-
-	options := []holdfast.Option{holdfast.WithPrefix("example-stock:"), holdfast.WithTTL(*ttl)}
-	if *noHandover {
-		options = append(options, holdfast.WithHandover(0, 0))
-	}
-	orders := fleet.Orders()
-	charge := chargeCard
-	if *pause {
-		charge = pauser(orders)
-	}
-	var buy func(ctx context.Context, buyer int) error
-	if *onRedis {
-		client, err := openRedis(os.Getenv("HOLDFAST_STORE"))
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		s, err := newRedisShop(client, *data, options...)
-		if err != nil {
-			return err
-		}
-		defer s.locks.Close()
-		s.charge = charge
-		buy = s.buy
-	} else {
-		locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), options...)
-		if err != nil {
-			return err
-		}
-		defer locks.Close()
-		db, err := fleet.OpenDatabase(*data)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		s := newShop(locks, db)
-		s.charge = charge
-		buy = s.buy
-		if *unlocked {
-			buy = s.buyWithoutLock
+func instance(i *fleet.Instance) error {
+	s := newShop(i.Locks, i.DB)
+	var first sync.Once
+	if i.Is("pause") {
+		s.charge = func(ctx context.Context, buyer int) error {
+			first.Do(func() { i.Stop("while it charges a card") })
+			return chargeCard(context.WithoutCancel(ctx), buyer)
 		}
 	}
-
-	fmt.Println("open")
-	if _, ok := <-orders; !ok {
-		return nil
+	buy := s.buy
+	if i.Is("unlocked") {
+		buy = s.buyWithoutLock
 	}
-	var sold, soldOut, refused atomic.Int64
+	from, _ := strconv.Atoi(i.Args[0])
+	to, _ := strconv.Atoi(i.Args[1])
+	var refused atomic.Int64
 	var all sync.WaitGroup
-	failed := make(chan error, *buyers)
-	for buyer := *first; buyer < *first+*buyers; buyer++ {
+	errs := make([]error, to)
+	for buyer := from; buyer < to; buyer++ {
 		all.Go(func() {
-			switch err := buy(ctx, buyer); {
-			case err == nil:
-				sold.Add(1)
-			case errors.Is(err, errSoldOut):
-				soldOut.Add(1)
+			switch err := buy(i.Ctx, buyer); {
 			case errors.Is(err, fence.ErrStale):
 				refused.Add(1)
-			default:
-				failed <- err
+			case !errors.Is(err, errSoldOut):
+				errs[buyer] = err
 			}
 		})
 	}
 	all.Wait()
-	fmt.Printf("closed: sold %d, sold out %d, refused %d\n", sold.Load(), soldOut.Load(), refused.Load())
-	if len(failed) > 0 {
-		return fmt.Errorf("%d purchases failed, such as: %w", len(failed), <-failed)
-	}
-	for range orders {
-	}
-	return nil
+	fmt.Println("closed, refused:", refused.Load())
+	return errors.Join(errs...)
 }
 
-// pauser returns a function that waits for an order before it charges the first card.
-func pauser(orders <-chan string) func(context.Context, int) error {
-	var once sync.Once
-	return func(ctx context.Context, buyer int) error {
-		once.Do(func() {
-			fmt.Println("charges the card of its first buyer")
-			<-orders
-		})
-		return chargeCard(context.WithoutCancel(ctx), buyer)
-	}
+// play plays three sales.
+func play(s *fleet.Stage) (proof string) {
+	unlocked, _, _ := sale(s, "no lock", "unlocked", false)
+	s.Want(unlocked > items, "%d orders for %d items: the buyers did not compete", unlocked, items)
+	orders, refused, took := sale(s, "lock and fence", "", false)
+	s.Want(orders == items && refused == 0, "%d orders, %d refused; want %d and 0", orders, refused, items)
+	orders, refused, _ = sale(s, "lock and fence, and an instance is suspended in the middle of a purchase", "", true)
+	s.Want(orders == items && refused == 1, "%d orders, %d refused; want %d and 1", orders, refused, items)
+	return fmt.Sprintf("%d items, %d buyers, 3 instances: %d orders, %d write of a suspended holder refused (without the lock: %d orders); %.0f buyers a second",
+		items, buyers, orders, refused, unlocked, float64(buyers)/took.Seconds())
 }
 
-// openRedis connects to the Redis server of the locks, for the data of the shop.
-func openRedis(url string) (rueidis.Client, error) {
-	option, err := rueidis.ParseURL(url)
-	if err != nil {
-		return nil, errors.New("the URL of the store is not one of Redis")
+// sale lets new instances sell everything.
+func sale(s *fleet.Stage, title, mode string, suspendOne bool) (orders, refused int, took time.Duration) {
+	s.Part(title, fmt.Sprintf(`CREATE TABLE stock (left INTEGER NOT NULL); INSERT INTO stock VALUES (%d);
+		CREATE TABLE orders (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL UNIQUE)`, items))
+	if suspendOne {
+		s.TTL = fleet.Short
 	}
-	return rueidis.NewClient(option)
+	for n, name := range []string{"a", "b", "c"} {
+		args := []string{strconv.Itoa(n * buyers / 3), strconv.Itoa((n + 1) * buyers / 3), mode}
+		if suspendOne && name == "a" {
+			args = append(args, "pause")
+		}
+		s.Ready(name, args...)
+	}
+	begin := time.Now()
+	s.Tell("start", "a")
+	if suspendOne {
+		s.Await("a", "stopped")
+		s.Suspend("a")
+	}
+	s.Tell("start", "b", "c")
+	for _, name := range []string{"b", "c", "a"} {
+		if suspendOne && name == "a" {
+			s.Resume("a")
+		}
+		n, err := strconv.Atoi(s.Await(name, "closed, refused: "))
+		s.Check(err)
+		refused += n
+	}
+	took = time.Since(begin)
+	s.AwaitEnd("a", "b", "c")
+	orders = s.Int("SELECT count(*) FROM orders")
+	left := s.Int("SELECT left FROM stock")
+	s.Want(mode != "" || left == items-orders, "%d left after %d orders for %d items", left, orders, items)
+	fmt.Fprintf(s.Out, "   => %d items, %d orders, %d left; %d buyers in %.1f s\n", items, orders, left, buyers, took.Seconds())
+	return orders, refused, took
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -86,10 +85,8 @@ func writeOrder(ctx context.Context, tx *sql.Tx, buyer, left int) error {
 	if _, err := tx.ExecContext(ctx, "UPDATE stock SET left = ?", left); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer) VALUES (?)", buyer); err != nil {
-		return fmt.Errorf("order of buyer %d: %w", buyer, err)
-	}
-	return nil
+	_, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer) VALUES (?)", buyer)
+	return err
 }
 
 // chargeCard stands for a call to another company.

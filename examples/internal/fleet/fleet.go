@@ -1,50 +1,179 @@
-// Package fleet runs several instances of the running program as processes, so that an example
-// can stop, kill and suspend them. Users need not copy it.
+// Package fleet runs several instances of an example as processes, so that the example can stop, kill
+// and suspend them. Users need not copy it.
+//
+// A demonstration is a list of steps on a Stage. A step that fails ends it.
 package fleet
 
 import (
 	"bufio"
-	"bytes"
+	"cmp"
 	"context"
-	"errors"
+	"database/sql"
+	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
+	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
+	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs, and the driver of the databases
 )
 
-// patience is how long a fleet waits for a line of an instance, or for its end. It is long enough
-// for a busy machine.
+// Short is the TTL in the parts in which an instance is killed or suspended.
+const Short = 2 * time.Second
+
+// patience is how long a step waits for an instance. It is long enough for a busy machine.
 const patience = time.Minute
 
-// command is the first argument of every instance.
-const command = "instance"
+// Names of the environment variables of an instance.
+const (
+	exampleEnv = "HOLDFAST_EXAMPLE"
+	dataEnv    = "HOLDFAST_EXAMPLE_DATA"
+	ttlEnv     = "HOLDFAST_EXAMPLE_TTL"
+)
 
-// IsInstance reports whether this process was started by a Fleet, and returns the arguments after
-// the first. In a test, TestMain calls main in such a process.
-func IsInstance() ([]string, bool) {
-	if len(os.Args) < 2 || os.Args[1] != command {
-		return nil, false
-	}
-	return os.Args[2:], true
+// IsInstance reports whether a Stage has started this process. In a test, TestMain calls main then.
+func IsInstance() bool { return os.Getenv(exampleEnv) != "" }
+
+// An Instance is what one process of an example has.
+type Instance struct {
+	Ctx    context.Context // ends with SIGTERM, or when the standard input ends
+	Name   string
+	Args   []string
+	Locks  *holdfast.Client
+	DB     *sql.DB       // shared by all instances
+	Orders <-chan string // lines from Stage.Tell
 }
 
-// A Fleet is a set of running instances. It prints their output, with their names. After the first
-// failure its methods do nothing, and Err returns it, so that a demonstration reads as a list of
-// steps.
-type Fleet struct {
-	ctx context.Context
-	out io.Writer
-	env []string
-	err error // the first failure
+// Is reports whether an argument of the instance is arg.
+func (i *Instance) Is(arg string) bool {
+	return strings.Contains(" "+strings.Join(i.Args, " ")+" ", " "+arg+" ")
+}
 
-	mu        sync.Mutex
+// Stop tells the stage where the instance is, and waits for an order to go on.
+func (i *Instance) Stop(where string) {
+	fmt.Println("stopped", where)
+	select {
+	case <-i.Orders:
+	case <-i.Ctx.Done():
+	}
+}
+
+// run is the main function of an instance.
+func run(play func(*Instance) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, terminate)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	orders := make(chan string, 10)
+	go func() {
+		defer cancel()
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			orders <- lines.Text()
+		}
+	}()
+	i := &Instance{Ctx: ctx, Name: os.Args[1], Args: os.Args[2:], Orders: orders}
+	ttl, err := time.ParseDuration(os.Getenv(ttlEnv))
+	if err != nil {
+		return err
+	}
+	i.Locks, err = holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-"+os.Getenv(exampleEnv)+":"), holdfast.WithOwner(i.Name), holdfast.WithTTL(ttl))
+	if err != nil {
+		return err
+	}
+	defer i.Locks.Close()
+	if i.DB, err = openDatabase(os.Getenv(dataEnv)); err != nil {
+		return err
+	}
+	defer i.DB.Close()
+	i.Stop("before the start")
+	return play(i)
+}
+
+// openDatabase opens the database of an example, which all instances share. It is a separate file,
+// because the file of the locks belongs to Holdfast.
+func openDatabase(path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
+	if err == nil {
+		db.SetMaxOpenConns(8)
+	}
+	return db, err
+}
+
+// An Example is a program of this folder.
+type Example struct {
+	Name     string
+	Instance func(*Instance) error
+	Play     func(*Stage) (proof string) // the demonstration
+}
+
+// Main is the main function of an example.
+func (e Example) Main() {
+	var err error
+	if IsInstance() {
+		err = run(e.Instance)
+	} else {
+		store := flag.String("store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
+		flag.Parse()
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // so that it cleans up
+		defer stop()
+		var proof string
+		if proof, err = e.On(ctx, os.Stdout, cmp.Or(*store, os.Getenv("HOLDFAST_STORE"))); err == nil {
+			fmt.Printf("\n%s: %s\n", e.Name, proof)
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", e.Name, err)
+		os.Exit(1)
+	}
+}
+
+// On plays the demonstration with the locks on a store, or in a temporary SQLite file if the URL is
+// empty.
+func (e Example) On(ctx context.Context, out io.Writer, store string) (proof string, err error) {
+	s := &Stage{Ctx: ctx, Out: out, example: e.Name}
+	defer func() {
+		s.close()
+		os.RemoveAll(s.folder)
+	}()
+	defer func() {
+		switch problem := recover().(type) {
+		case nil:
+		case failure:
+			err = fmt.Errorf("%s: %w", s.title, problem.error)
+		default:
+			panic(problem)
+		}
+	}()
+	s.folder, err = os.MkdirTemp("", "holdfast-example-")
+	s.Check(err)
+	s.store = cmp.Or(store, "sqlite:"+filepath.Join(s.folder, "locks.db"))
+	return e.Play(s), nil
+}
+
+// A Stage is where a demonstration plays. It prints the output of the instances, with their names.
+type Stage struct {
+	Ctx context.Context
+	Out io.Writer
+	TTL time.Duration // of instances that start
+	DB  *sql.DB       // of the current part
+
+	example, store, folder, title string
+	parts                         int
+
 	instances map[string]*instance
-	lines     []line
-	changed   chan struct{} // closed and replaced whenever an instance prints a line or ends
+
+	mu    sync.Mutex
+	lines []line // of output that were not awaited yet
 }
 
 type instance struct {
@@ -52,6 +181,129 @@ type instance struct {
 	stdin io.WriteCloser
 	done  chan struct{} // closed when it has ended
 	err   error         // once done
+}
+
+type line struct{ name, text string }
+
+type failure struct{ error }
+
+// Check ends the demonstration if err is not nil.
+func (s *Stage) Check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// Want ends the demonstration unless ok is true.
+func (s *Stage) Want(ok bool, format string, args ...any) {
+	if !ok {
+		s.Check(fmt.Errorf(format, args...))
+	}
+}
+
+// Part begins a part of the demonstration with a new database. It has no instances yet.
+func (s *Stage) Part(title, schema string) {
+	s.close()
+	s.parts++
+	s.title, s.TTL, s.lines, s.instances = title, holdfast.DefaultTTL, nil, make(map[string]*instance)
+	fmt.Fprintf(s.Out, "\n%d. %s\n", s.parts, title)
+	var err error
+	s.DB, err = openDatabase(s.data())
+	s.Check(err)
+	_, err = s.DB.ExecContext(s.Ctx, schema)
+	s.Check(err)
+	s.Check(sqlfence.SQLite.CreateTable(s.Ctx, s.DB))
+}
+
+func (s *Stage) data() string { return filepath.Join(s.folder, fmt.Sprintf("data%d.db", s.parts)) }
+
+// close ends the current part.
+func (s *Stage) close() {
+	for _, i := range s.instances {
+		i.cmd.Process.Kill()
+		<-i.done
+	}
+	if s.DB != nil {
+		s.DB.Close()
+	}
+}
+
+// Int returns the first column of the first row of a query.
+func (s *Stage) Int(query string, args ...any) (n int) {
+	s.Check(s.DB.QueryRowContext(s.Ctx, query, args...).Scan(&n))
+	return n
+}
+
+// Until waits until ok returns true.
+func (s *Stage) Until(what string, ok func() bool) {
+	for begin := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		s.Check(s.Ctx.Err())
+		s.Want(time.Since(begin) < patience, "not in %v: %s", patience, what)
+	}
+}
+
+// Ready starts an instance that waits for Tell.
+func (s *Stage) Ready(name string, args ...string) {
+	self, err := os.Executable()
+	s.Check(err)
+	cmd := exec.Command(self, append([]string{name}, args...)...)
+	cmd.Env = append(os.Environ(), exampleEnv+"="+s.example, "HOLDFAST_STORE="+s.store, dataEnv+"="+s.data(), ttlEnv+"="+s.TTL.String())
+	stdin, err := cmd.StdinPipe()
+	s.Check(err)
+	output, err := cmd.StdoutPipe()
+	s.Check(err)
+	cmd.Stderr = cmd.Stdout
+	s.Check(cmd.Start())
+	i := &instance{cmd: cmd, stdin: stdin, done: make(chan struct{})}
+	s.instances[name] = i
+	go func() {
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			s.print(name, lines.Text())
+			s.mu.Lock()
+			s.lines = append(s.lines, line{name, lines.Text()})
+			s.mu.Unlock()
+		}
+		i.err = cmd.Wait()
+		close(i.done)
+	}()
+	s.Await(name, "stopped before the start")
+}
+
+func (s *Stage) print(name, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.Out, "   %-2s %s\n", name, text)
+}
+
+// Await waits for a line of an instance that starts with prefix, and returns the rest of the line.
+// Each line is returned once.
+func (s *Stage) Await(name, prefix string) (rest string) {
+	_, rest = s.await(prefix, name)
+	return rest
+}
+
+// AwaitAny waits for a line of any instance that starts with prefix, and returns its name.
+func (s *Stage) AwaitAny(prefix string) (name string) {
+	name, _ = s.await(prefix, slices.Collect(maps.Keys(s.instances))...)
+	return name
+}
+
+func (s *Stage) await(prefix string, names ...string) (name, rest string) {
+	s.Until(fmt.Sprintf("%v print %q", names, prefix), func() bool {
+		ended := !slices.ContainsFunc(names, func(name string) bool { return !s.instances[name].ended() })
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for n, l := range s.lines {
+			if text, ok := strings.CutPrefix(l.text, prefix); ok && slices.Contains(names, l.name) {
+				s.lines = slices.Delete(s.lines, n, n+1)
+				name, rest = l.name, text
+				return true
+			}
+		}
+		s.Want(!ended, "%v ended and did not print %q", names, prefix)
+		return false
+	})
+	return name, rest
 }
 
 func (i *instance) ended() bool {
@@ -63,251 +315,56 @@ func (i *instance) ended() bool {
 	}
 }
 
-// A line is a line of output of an instance that was not read yet.
-type line struct{ name, text string }
-
-// newFleet returns an empty fleet. It prints the output of its instances to out, and adds env to
-// their environment, as "KEY=value". All waits end with ctx.
-func newFleet(ctx context.Context, out io.Writer, env ...string) *Fleet {
-	return &Fleet{ctx: ctx, out: out, env: env, instances: make(map[string]*instance), changed: make(chan struct{})}
-}
-
-// Err returns the first failure.
-func (f *Fleet) Err() error { return f.err }
-
-// Do makes a step of the demonstration.
-func (f *Fleet) Do(step func() error) {
-	if f.err == nil {
-		f.err = step()
+// Tell sends an order to instances: to start, or to go on.
+func (s *Stage) Tell(order string, names ...string) {
+	for _, name := range names {
+		_, err := io.WriteString(s.instances[name].stdin, order+"\n")
+		s.Check(err)
 	}
 }
 
-// Start starts an instance with these arguments.
-func (f *Fleet) Start(name string, args ...string) {
-	f.Do(func() error { return f.start(name, args) })
-}
-
-func (f *Fleet) start(name string, args []string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
+// Finish tells instances to end, and waits until they have.
+func (s *Stage) Finish(names ...string) {
+	for _, name := range names {
+		s.instances[name].stdin.Close() // it may have ended before
 	}
-	cmd := exec.Command(self, append([]string{command}, args...)...)
-	cmd.Env = append(os.Environ(), f.env...)
-	cmd.SysProcAttr = attributes()
-	output := &splitter{line: func(text string) { f.add(name, text) }}
-	cmd.Stdout, cmd.Stderr = output, output
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	i := &instance{cmd: cmd, stdin: stdin, done: make(chan struct{})}
-	f.mu.Lock()
-	f.instances[name] = i
-	f.mu.Unlock()
-	go func() {
-		i.err = cmd.Wait() // returns after the last line was read
-		close(i.done)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.notify()
-	}()
-	return nil
+	s.AwaitEnd(names...)
 }
 
-func (f *Fleet) add(name, text string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fmt.Fprintf(f.out, "   %-2s %s\n", name, text)
-	f.lines = append(f.lines, line{name, text})
-	f.notify()
-}
-
-func (f *Fleet) notify() {
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-// Await waits for a line of the instance that starts with prefix, and returns the rest of
-// the line. Each line is returned once.
-func (f *Fleet) Await(name, prefix string) (rest string) {
-	f.Do(func() (err error) {
-		_, rest, err = f.await(name, prefix)
-		return err
-	})
-	return rest
-}
-
-// AwaitAny waits for a line of any instance that starts with prefix, and returns the name of
-// the instance.
-func (f *Fleet) AwaitAny(prefix string) (name string) {
-	f.Do(func() (err error) {
-		name, _, err = f.await("", prefix)
-		return err
-	})
-	return name
-}
-
-func (f *Fleet) await(name, prefix string) (who, rest string, err error) {
-	err = f.until(func() (bool, error) {
-		for i, l := range f.lines {
-			if text, ok := strings.CutPrefix(l.text, prefix); ok && (name == "" || name == l.name) {
-				f.lines = append(f.lines[:i:i], f.lines[i+1:]...)
-				who, rest = l.name, text
-				return true, nil
-			}
-		}
-		if i := f.instances[name]; i != nil && i.ended() {
-			return false, fmt.Errorf("instance %s ended and did not print %q: %w", name, prefix, errOr(i.err, "no error"))
-		}
-		return false, nil
-	}, fmt.Sprintf("no line starts with %q", prefix))
-	return who, rest, err
-}
-
-// until waits until condition returns true. It calls condition with the mutex held.
-func (f *Fleet) until(condition func() (bool, error), problem string) error {
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	for {
-		f.mu.Lock()
-		ok, err := condition()
-		changed := f.changed
-		f.mu.Unlock()
-		if ok || err != nil {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-f.ctx.Done():
-			return context.Cause(f.ctx)
-		case <-timeout.C:
-			return fmt.Errorf("%s in %v", problem, patience)
+// AwaitEnd waits until instances have ended without an error.
+func (s *Stage) AwaitEnd(names ...string) {
+	for _, name := range names {
+		i := s.instances[name]
+		s.Until(name+" ends", i.ended)
+		if i.err != nil {
+			s.Check(fmt.Errorf("instance %s: %w", name, i.err))
 		}
 	}
 }
 
-func errOr(err error, text string) error {
-	if err != nil {
-		return err
-	}
-	return errors.New(text)
-}
-
-// Tell sends a line to the standard input of an instance.
-func (f *Fleet) Tell(name, text string) {
-	f.Do(func() error {
-		_, err := io.WriteString(f.get(name).stdin, text+"\n")
-		return err
-	})
-}
-
-// Finish closes the standard input of an instance, and waits until it has ended.
-func (f *Fleet) Finish(name string) {
-	f.Do(func() error {
-		f.get(name).stdin.Close() // it may have ended before
-		return nil
-	})
-	f.AwaitEnd(name)
-}
-
-// AwaitEnd waits until an instance has ended, without an error.
-func (f *Fleet) AwaitEnd(name string) {
-	f.Do(func() error {
-		i := f.get(name)
-		err := f.until(func() (bool, error) { return i.ended(), nil }, fmt.Sprintf("instance %s has not ended", name))
-		if err == nil && i.err != nil {
-			err = fmt.Errorf("instance %s: %w", name, i.err)
-		}
-		return err
-	})
-}
-
-// Kill ends an instance without a chance to clean up, as kill -9 and a power cut do, and
-// waits until it has ended.
-func (f *Fleet) Kill(name string) {
-	f.signal(name, "killed (SIGKILL)", func(*os.Process) error { return f.get(name).kill() })
-}
-
-func (i *instance) kill() error {
-	if err := i.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-i.done
-	return nil
+// Kill ends an instance without a chance to clean up, as kill -9 and a power cut do, and waits until
+// it has ended.
+func (s *Stage) Kill(name string) {
+	s.signal(name, "killed (SIGKILL)", (*os.Process).Kill)
+	<-s.instances[name].done
 }
 
 // Terminate asks an instance to end, as kill and a deployment do.
-func (f *Fleet) Terminate(name string) {
-	f.signal(name, "stopped (SIGTERM)", func(p *os.Process) error { return p.Signal(terminate) })
+func (s *Stage) Terminate(name string) {
+	s.signal(name, "stopped (SIGTERM)", func(p *os.Process) error { return p.Signal(terminate) })
 }
 
-// Suspend stops an instance in the middle of its work, as kill -STOP, a debugger, a paused
-// virtual machine or a very long garbage collection does.
-func (f *Fleet) Suspend(name string) { f.signal(name, "suspended (SIGSTOP)", suspend) }
+// Suspend stops an instance in the middle of its work, as kill -STOP, a debugger, a paused virtual
+// machine or a very long garbage collection does.
+func (s *Stage) Suspend(name string) { s.signal(name, "suspended (SIGSTOP)", suspend) }
 
-// Resume continues a suspended instance.
-func (f *Fleet) Resume(name string) { f.signal(name, "wakes up (SIGCONT)", resume) }
-
-func (f *Fleet) signal(name, what string, send func(*os.Process) error) {
-	f.Do(func() error {
-		if err := send(f.get(name).cmd.Process); err != nil {
-			return err
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		fmt.Fprintf(f.out, "   %-2s %s\n", name, what)
-		return nil
-	})
+// Resume continues a suspended instance, and tells it to go on.
+func (s *Stage) Resume(name string) {
+	s.signal(name, "wakes up (SIGCONT)", resume)
+	s.Tell("go on", name)
 }
 
-func (f *Fleet) get(name string) *instance {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	i := f.instances[name]
-	if i == nil {
-		panic("fleet: there is no instance " + name)
-	}
-	return i
-}
-
-// Close kills all instances that are still running.
-func (f *Fleet) Close() {
-	for _, i := range f.instances {
-		i.kill()
-	}
-}
-
-// Orders returns the lines that Tell sends to this instance. The channel is closed when the
-// instance should end: after Finish, or because its fleet is gone.
-func Orders() <-chan string {
-	orders := make(chan string)
-	go func() {
-		defer close(orders)
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			orders <- lines.Text()
-		}
-	}()
-	return orders
-}
-
-// A splitter calls a function for every line that is written to it.
-type splitter struct {
-	line func(text string)
-	rest []byte
-}
-
-func (s *splitter) Write(p []byte) (int, error) {
-	s.rest = append(s.rest, p...)
-	for {
-		text, rest, ok := bytes.Cut(s.rest, []byte("\n"))
-		if !ok {
-			return len(p), nil
-		}
-		s.line(string(text))
-		s.rest = rest
-	}
+func (s *Stage) signal(name, what string, send func(*os.Process) error) {
+	s.Check(send(s.instances[name].cmd.Process))
+	s.print(name, what)
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
-// Main is the TestMain of an example. The instances that a test starts run the main function of
-// the example.
+// Main is the TestMain of an example. The instances that a test starts run its main function.
 func Main(m *testing.M, main func()) {
-	if _, ok := fleet.IsInstance(); ok {
+	if fleet.IsInstance() {
 		main()
 		return
 	}
@@ -32,13 +31,13 @@ func ForEach(t *testing.T, test func(t *testing.T, url string)) {
 }
 
 // Play plays a demonstration on each kind of store. Its proof must contain want.
-func Play(t *testing.T, demo fleet.Demo, want string) {
-	ForEach(t, func(t *testing.T, url string) { PlayOn(t, url, demo, want) })
+func Play(t *testing.T, e fleet.Example, want string) {
+	ForEach(t, func(t *testing.T, url string) { PlayOn(t, url, e, want) })
 }
 
 // PlayOn plays a demonstration on one store.
-func PlayOn(t *testing.T, url string, demo fleet.Demo, want string) {
-	proof, err := fleet.Play(t.Context(), t.Output(), url, demo)
+func PlayOn(t *testing.T, url string, e fleet.Example, want string) {
+	proof, err := e.On(t.Context(), t.Output(), url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,8 +19,64 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/memstore"
 	_ "github.com/holdfast-lock/holdfast/redisstore"
 )
+
+// A system is a kind of server, with the contenders that are compared on it.
+type system struct {
+	name  string // before the work in the report; empty for a single Redis server
+	start func(b *bench) (addr string)
+	peers []peer
+
+	// trip, if set, returns a call that is one round trip. On servers that write to several
+	// replicas it is a write, because a release and a grant are writes.
+	trip func(addr string) (call func(ctx context.Context) error, end func(), err error)
+}
+
+// systems are all systems, so that a child process finds its peer.
+var systems = []*system{redisServer, redisQuorum, etcdServer, zooKeeper, sqliteFile, mariaDB, mariaDBWithoutFlushes, postgres}
+
+// work returns the name of a workload in the report.
+func (s *system) work(text string) string {
+	if s.name == "" {
+		return text
+	}
+	return s.name + ", " + text
+}
+
+// us returns Holdfast.
+func (s *system) us() peer {
+	return s.peers[slices.IndexFunc(s.peers, func(p peer) bool { return p.name == us })]
+}
+
+// addr returns the address of a system, which is started when it is first used.
+func (b *bench) addr(s *system) string {
+	if b.addrs[s] == "" {
+		b.addrs[s] = s.start(b)
+	}
+	return b.addrs[s]
+}
+
+// open opens a client.
+func (b *bench) open(s *system, p peer) *locker {
+	l, err := p.open(b.addr(s))
+	b.check(err)
+	return l
+}
+
+// wanted returns the peers that the user selected.
+func (b *bench) wanted(peers []peer) []peer {
+	return slices.DeleteFunc(slices.Clone(peers), func(p peer) bool {
+		return b.who != nil && !slices.Contains(b.who, p.name)
+	})
+}
+
+// waiting returns the selected peers that can wait for a held lock.
+func (b *bench) waiting(s *system) []peer {
+	return slices.DeleteFunc(b.wanted(s.peers), func(p peer) bool { return p.limit })
+}
 
 // A peer is one lock library, or the plain commands.
 type peer struct {
@@ -29,16 +86,13 @@ type peer struct {
 	limit bool          // plain commands, which cannot wait
 }
 
-// foreign reports whether the peer is another library. Its failures do not end the run.
+// foreign reports whether the peer is another library.
 func (p *peer) foreign() bool { return p.name != us && !p.limit }
 
 // A locker is a client of a peer.
 type locker struct {
 	lock  func(ctx context.Context, name string) (held, error) // waits for its turn
 	close func() error
-
-	// fork returns a locker for a further goroutine. It is nil if goroutines can share this one.
-	fork func() (*locker, error)
 }
 
 // held is a held lock.
@@ -70,10 +124,7 @@ func ours(url func(addr string) string) peer {
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
 		c, err := holdfast.Open(ctx, url(addr))
-		if err != nil {
-			return nil, err
-		}
-		return ourLocker(c), nil
+		return ourLocker(c), err
 	}}
 }
 
@@ -86,10 +137,23 @@ func scheme(name string) func(addr string) string {
 	return func(addr string) string { return name + addr }
 }
 
+// memory is the core without a server.
+var memory = &system{
+	name:  "memory",
+	start: func(*bench) string { return "memory" },
+	peers: []peer{{name: us, open: func(string) (*locker, error) {
+		c, err := holdfast.New(memstore.New())
+		return ourLocker(c), err
+	}}},
+}
+
 // redisServer has each library in its best configuration.
 var redisServer = &system{
 	start: func(b *bench) string { return b.redis.Addr() },
-	trip:  redisTrip,
+	trip: func(addr string) (call func(ctx context.Context) error, end func(), err error) {
+		conn, err := dial(addr)
+		return func(ctx context.Context) error { return conn.Do(ctx, conn.B().Ping().Build()).Error() }, func() { conn.Close() }, err
+	},
 	peers: []peer{
 		{name: raw, open: openRaw, limit: true},
 		ours(scheme("redis://")),
@@ -99,17 +163,27 @@ var redisServer = &system{
 	},
 }
 
+// redisOptions are those of servers without persistence.
+var redisOptions = servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}}
+
+// serverTime returns the CPU time that a single Redis server has used. On a shared machine, CPU
+// time says more than elapsed time.
+func (b *bench) serverTime(s *system) time.Duration {
+	if s != redisServer {
+		return 0
+	}
+	fields, err := b.redis.Info("cpu")
+	b.check(err)
+	user, err := strconv.ParseFloat(fields["used_cpu_user"], 64)
+	b.check(err)
+	system, err := strconv.ParseFloat(fields["used_cpu_sys"], 64)
+	b.check(err)
+	return time.Duration((user + system) * float64(time.Second))
+}
+
 // dial opens a client of the library that redisstore uses, for the raw commands.
 func dial(addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
-}
-
-func redisTrip(addr string) (call func(ctx context.Context) error, end func(), err error) {
-	conn, err := dial(addr)
-	if err != nil {
-		return nil, nil, err
-	}
-	return func(ctx context.Context) error { return conn.Do(ctx, conn.B().Ping().Build()).Error() }, conn.Close, nil
 }
 
 // openRaw uses the plain commands: SET NX PX and DEL.
@@ -154,7 +228,7 @@ func openRedislock(addr string) (*locker, error) {
 func openRedsync(addrs string) (*locker, error) {
 	var conns []*redis.Client
 	var pools []redsyncredis.Pool
-	for _, addr := range strings.Split(addrs, ",") {
+	for addr := range strings.SplitSeq(addrs, ",") {
 		conn := redis.NewClient(&redis.Options{Addr: addr})
 		conns, pools = append(conns, conn), append(pools, goredis.NewPool(conn))
 	}

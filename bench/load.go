@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// waitersCost measures P6: the load that waiters for a held lock put on the server.
+func (b *bench) waitersCost() {
+	var turns []turn
+	for _, p := range b.waiting(redisServer) {
+		turns = append(turns, turn{p.name, func() ([]figure, error) { return b.waitersOf(p) }, p.foreign()})
+	}
+	b.measure(fmt.Sprintf("%d × %d goroutines wait", b.processes, b.waiters), once, turns)
+}
+
+// waitersOf counts the requests of the waiters of one peer. Each client stands for a process.
+func (b *bench) waitersOf(p peer) ([]figure, error) {
+	const name = "awaited"
+	holder := b.open(redisServer, p)
+	defer holder.close()
+	lockers, end := b.openShape(p, b.addr(redisServer), shape{b.processes, b.waiters})
+	defer end()
+	ctx, cancel := context.WithTimeout(b.ctx, time.Hour) // otherwise redislock chooses its own deadline
+	defer cancel()
+	h, err := holder.lock(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(lockers))
+	for i, l := range lockers {
+		wg.Go(func() {
+			h, err := l.lock(ctx, name)
+			if err == nil {
+				h.Unlock(context.Background())
+				err = errors.New("the lock was granted while another held it")
+			} else if ctx.Err() != nil {
+				err = nil
+			}
+			errs[i] = err
+		})
+	}
+	window := b.window
+	if p.name != us {
+		window /= 4 // enough for peers that poll
+	}
+	b.pause(min(2*time.Second, window)) // so that all of them are queued
+	before := b.commands()
+	b.pause(window)
+	after := b.commands()
+	cancel()
+	wg.Wait()
+	h.Unlock(context.Background())
+
+	// Commands inside scripts count too. Scripts and pings are all requests of a Holdfast client.
+	var commands, requests float64
+	for command, n := range after {
+		n -= before[command]
+		switch command {
+		case "info": // of this function
+			continue
+		case "evalsha", "eval", "ping":
+			requests += n
+		}
+		commands += n
+	}
+	share := window.Seconds() * float64(b.processes)
+	figures := []figure{{"commands, in scripts too", "/s per process", commands / share}}
+	if p.name == us {
+		figures = append(figures, figure{"requests", "/s per process", requests / share})
+	}
+	return figures, errors.Join(errs...)
+}
+
+// commands returns how often the server ran each command.
+func (b *bench) commands() map[string]float64 {
+	fields, err := b.redis.Info("commandstats")
+	b.check(err)
+	counts := make(map[string]float64)
+	for name, text := range fields {
+		calls, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
+		counts[strings.TrimPrefix(name, "cmdstat_")], err = strconv.ParseFloat(calls, 64)
+		b.check(err)
+	}
+	return counts
+}
+
+// manyHeld measures P7: what held leases cost this process. All other clients are closed.
+func (b *bench) manyHeld() {
+	b.measure(fmt.Sprintf("%d leases held for %v", b.leases, b.hold), once, []turn{{who: us, take: b.holdMany}})
+}
+
+func (b *bench) holdMany() ([]figure, error) {
+	client, err := holdfast.Open(b.ctx, "redis://"+b.redis.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	leases, names := make([]*holdfast.Lease, b.leases), make([]string, b.leases)
+	for i := range names {
+		names[i] = "held:" + strconv.Itoa(i)
+	}
+	// The client library allocates its pipelines and buffers first.
+	if _, err := countPairs(ourLocker(client), "warm", 64, 50*time.Millisecond); err != nil {
+		return nil, err
+	}
+	heap, goroutines := heapInUse(), runtime.NumGoroutine()
+
+	const takers = 64
+	errs := make([]error, takers)
+	var wg sync.WaitGroup
+	for g := range takers {
+		wg.Go(func() {
+			for i := g; i < len(leases) && errs[g] == nil; i += takers {
+				leases[i], errs[g] = client.Lock(b.ctx, names[i])
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	heap, goroutines = heapInUse()-heap, runtime.NumGoroutine()-goroutines
+	begin, used := time.Now(), processorTime()
+	b.pause(b.hold)
+	cpu := float64(processorTime()-used) / float64(time.Since(begin))
+	lost := 0
+	for _, lease := range leases {
+		if lease.Err() != nil {
+			lost++
+		}
+	}
+	return []figure{
+		{"goroutines", "in all", float64(goroutines)},
+		{"heap", "bytes each", heap / float64(b.leases)},
+		{"processor", "% of a core", 100 * cpu},
+		{"lost", "leases", float64(lost)},
+	}, nil
+}
+
+func heapInUse() float64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
