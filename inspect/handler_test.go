@@ -208,20 +208,6 @@ func TestTheStreamSendsChanges(t *testing.T) {
 	until("second")
 }
 
-func TestTheLockPageHasATimeline(t *testing.T) {
-	s := newSite(t)
-	s.get("lock?name=job") // begins to look
-	lease := s.lock("job")
-	s.eventually("lock?name=job", "<b>acquired</b> web-1")
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	body := s.eventually("lock?name=job", "<b>released</b> web-1")
-	if !strings.Contains(body, "This lock is free") || !strings.Contains(body, "web-1 held for ") {
-		t.Errorf("the page of a free lock:\n%s", body)
-	}
-}
-
 func TestBreakingNeedsPermissionNameAndReason(t *testing.T) {
 	allow := inspect.AllowBreak(func(user, password string) bool { return user == "ann" && password == "secret" })
 	s := newSite(t, allow)

@@ -232,18 +232,6 @@ func TestWrongCredentialsAreLoggedWithoutThem(t *testing.T) {
 	}
 }
 
-func TestAFormThatIsNotSentIsDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, h := newSlowStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }))
-		conn := dial(t, h, "POST /break HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YTpi\r\n"+
-			"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\nname=")
-		reply, err := io.ReadAll(conn)
-		if err != nil || !strings.Contains(string(reply), "400 Bad Request") {
-			t.Errorf("%v: %s", err, reply)
-		}
-	})
-}
-
 // A client can keep a connection busy by a body that it sends slowly, whether the page wants one or
 // not.
 func TestABodyThatIsTrickledIsDropped(t *testing.T) {

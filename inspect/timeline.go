@@ -73,9 +73,9 @@ func (p page) Timeline() *timeline {
 	if p.At.Sub(free) > window/200 {
 		d.Gaps = append(d.Gaps, place(free, p.At, short(p.At.Sub(free))))
 	}
-	step, layout := stepOf(window)
-	for t := p.At.Add(-window).Truncate(step).Add(step); p.At.Sub(t) >= window/4; t = t.Add(step) { // the label at the end is "now"
-		d.Ticks = append(d.Ticks, place(t, t, t.Format(layout)))
+	for quarter := range 3 { // the label at the end is "now"
+		t := p.At.Add(-window * time.Duration(3-quarter) / 4)
+		d.Ticks = append(d.Ticks, place(t, t, t.Format(layoutOf(window))))
 	}
 	return d
 }
@@ -91,22 +91,15 @@ func windowOf(rows []hold, now time.Time) time.Duration {
 	return max(minWindow, min(ages[len(ages)-1], 4*ages[(len(ages)-1)/2]))
 }
 
-// stepOf returns the time between two ticks of an axis, and the format of their labels.
-func stepOf(window time.Duration) (step time.Duration, layout string) {
-	const day = 24 * time.Hour
-	for _, step := range []time.Duration{
-		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
-		time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
-		time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour,
-	} {
-		if window <= 4*step {
-			if step < time.Minute {
-				return step, "15:04:05"
-			}
-			return step, "15:04"
-		}
+// layoutOf returns the format of a time in a window.
+func layoutOf(window time.Duration) string {
+	switch {
+	case window < time.Hour:
+		return "15:04:05"
+	case window < 24*time.Hour:
+		return "15:04"
 	}
-	return (window/(4*day) + 1) * day, "Jan 2"
+	return "Jan 2 15:04"
 }
 
 // doing says what somebody does or did, before a duration.

@@ -84,13 +84,6 @@ func TestTheTimelineCoversWhatHappenedLately(t *testing.T) {
 	if d := p.Timeline(); len(d.Bars) != 4 || d.Bars[0].Hold != (stretch{"0.00", "100.00", ""}) {
 		t.Errorf("a bar that ended before the timeline begins, or began before it and is not cut off: %+v", d.Bars)
 	}
-	for window, want := range map[time.Duration]string{
-		5 * time.Second: "2s 15:04:05", 40 * time.Second: "10s 15:04:05", 3 * time.Minute: "1m0s 15:04", 48 * time.Hour: "12h0m0s 15:04", 240 * time.Hour: "72h0m0s Jan 2",
-	} {
-		if step, layout := stepOf(window); step.String()+" "+layout != want {
-			t.Errorf("%v: a tick every %v, as %s; want %s", window, step, layout, want)
-		}
-	}
 }
 
 func TestTheSparkLineEndsAtTheNewestCount(t *testing.T) {

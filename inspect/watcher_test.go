@@ -60,21 +60,6 @@ func visit(t *testing.T, h http.Handler, path string, limit time.Duration) *http
 	return w
 }
 
-func TestThePageTellsThatTheStoreHangsAndThatItRecovered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, h := newSlowStore(t, time.Hour)
-		if w := visit(t, h, "/", time.Minute); w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "does not answer") {
-			t.Errorf("status %d: %s", w.Code, w.Body)
-		}
-		s.takes.Store(0)
-		time.Sleep(15 * time.Second)
-		if w := visit(t, h, "/", time.Minute); w.Code != http.StatusOK {
-			t.Errorf("status %d after the store recovered: %s", w.Code, w.Body)
-		}
-		time.Sleep(time.Minute) // no page is open, so the listing ends
-	})
-}
-
 func TestAnOutageKeepsTheLastList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := newSlowStore(t, 0)
@@ -245,16 +230,6 @@ func TestABrowserThatDoesNotReadIsDropped(t *testing.T) {
 			_, h := newSlowStore(t, 0)
 			dial(t, h, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		})
-	}
-}
-
-func TestALockThatIsClosedForYearsIsShown(t *testing.T) {
-	s := newSite(t)
-	if err := s.client.Once(t.Context(), "job", 9*365*24*time.Hour, func(context.Context) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if body := s.eventually("", "job"); !strings.Contains(body, `value="100"`) {
-		t.Errorf("a bar that is not full:\n%s", body)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 )
@@ -57,27 +56,6 @@ func TestAnAcquiredLockIsHeldUntilItsTTLIsOver(t *testing.T) {
 	p := s.run("renew", "a", "--id", g.ID)
 	p.wantCode(79)
 	p.wantErr("no longer held under that ID")
-}
-
-func TestTheDefaultTTLOfAcquireIsOneMinute(t *testing.T) {
-	s := newSite(t)
-	out := s.ok("acquire", "a")
-	if left := s.show("a").Holders[0].Left; left < 40 || left > 60 {
-		t.Errorf("%v seconds left", left)
-	}
-	p := s.run("acquire", "-n", "a")
-	p.wantCode(75)
-	p.wantErr(`"a" is held by`)
-	id := ""
-	for line := range strings.SplitSeq(out, "\n") {
-		if after, ok := strings.CutPrefix(line, "export HOLDFAST_ID="); ok {
-			id = after
-		}
-	}
-	renewed := decode[grantJSON](t, s.ok("renew", "--json", "a", "--id", id))
-	if d := time.Until(renewed.Deadline); d < 40*time.Second || d > time.Minute {
-		t.Errorf("renewed for %v", d)
-	}
 }
 
 func TestALockIsReleasedIfItsIDCannotBePrinted(t *testing.T) {

@@ -15,23 +15,15 @@ import (
 func TestBenchMeasuresAStore(t *testing.T) {
 	s := newSite(t)
 	server := servers.StartRedis(t, servers.RedisOptions{Password: "sEcReT", InMemory: true})
-	for _, url := range []string{"sqlite:" + s.path("bench.db"), "redis://:sEcReT@" + server.Addr()} {
-		out := s.ok("bench", "--time", "0.1", "--goroutines", "4", "--svg", s.path("bench.svg"), url)
-		for _, want := range []string{"MEASURED", "round trip, p99", "lock and unlock, 4 goroutines", "hand-off to another client, p50", " %"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("no %q in:\n%s", want, out)
-			}
+	url := "redis://:sEcReT@" + server.Addr()
+	out := s.ok("bench", "--time", "0.1", "--goroutines", "4", "--store", url)
+	for _, want := range []string{"MEASURED", "round trip, p99", "lock and unlock, 4 goroutines", "hand-off to another client, p50", " %", "redis://:***@"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
 		}
-		image := s.read("bench.svg")
-		if !strings.HasPrefix(image, "<svg ") || !strings.HasSuffix(image, "</svg>\n") || !strings.Contains(image, "4 goroutines") {
-			t.Errorf("the image: %s", image)
-		}
-		if strings.Contains(out+image, "sEcReT") {
-			t.Error("the password is shown")
-		}
-		if left := s.ok("ls", "--store", url); left != "" {
-			t.Errorf("left behind: %s", left)
-		}
+	}
+	if left := s.ok("ls", "--store", url); left != "" {
+		t.Errorf("left behind: %s", left)
 	}
 	for line := range strings.Lines(s.ok("bench", "--time", "0.1", "--json")) { // of HOLDFAST_STORE
 		if r := decode[measure.Result](t, line); r.ID == "" || r.Value <= 0 || r.Unit == "" {
@@ -42,27 +34,12 @@ func TestBenchMeasuresAStore(t *testing.T) {
 
 func TestBenchChecksItsInputFirst(t *testing.T) {
 	s := newPlainSite(t)
-	for _, args := range [][]string{
-		{"--time", "0"},
-		{"--time", "2m"},
-		{"--goroutines", "0"},
-		{"--goroutines", "1025"},
-		{"--store", "sqlite:a.db", "sqlite:b.db"},
-		{"sqlite:a.db", "extra"},
-		{"./a.db"},
-		{"memory:"},
-	} {
+	for _, args := range [][]string{{"--time", "0"}, {"--time", "2m"}, {"--goroutines", "0"}, {"--goroutines", "1025"}, {"extra"}} {
 		s.run(append([]string{"bench"}, args...)...).wantCode(64)
 	}
-	p := s.run("bench", "--svg", s.path("none/bench.svg"))
-	p.wantCode(exitOutput)
-	p.wantErr("cannot write the image")
 	if _, err := s.stat("locks.db"); err == nil {
 		t.Error("the store was touched")
 	}
-	p = s.run("bench", "redis://127.0.0.1:1")
-	p.wantCode(exitUnavailable)
-	p.wantErr("cannot open the store")
 }
 
 func TestBenchCanBeInterrupted(t *testing.T) {

@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-lock/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -98,14 +96,14 @@ func reportFindings(findings []store.Finding, json, problems bool) error {
 		}
 		return nil
 	}
-	return output(doctorText(findings, problems, tty.Colours(os.Stdout)))
+	return output(doctorText(findings, problems))
 }
 
 func isProblem(f store.Finding) bool { return f.Level >= store.LevelWarning }
 
 // doctorText returns findings as text for people. If a check found several servers in order, they
 // share one line. The last line counts all findings, even if only problems are shown.
-func doctorText(findings []store.Finding, problems, colour bool) string {
+func doctorText(findings []store.Finding, problems bool) string {
 	var b strings.Builder
 	counts := make(map[store.Level]int)
 	good := make(map[string]int) // servers without problems, by check
@@ -125,7 +123,7 @@ func doctorText(findings []store.Finding, problems, colour bool) string {
 		} else if f.Level == store.LevelOK && f.Node != "" && n == 0 {
 			continue
 		}
-		b.WriteString(findingText(f, colour))
+		b.WriteString(findingText(f))
 	}
 	fmt.Fprintf(&b, "%d checks: ok %d, notes %d, unknown %d, warnings %d, failures %d\n", len(findings),
 		counts[store.LevelOK], counts[store.LevelNote], counts[store.LevelUnknown], counts[store.LevelWarning], counts[store.LevelFailure])
@@ -133,13 +131,9 @@ func doctorText(findings []store.Finding, problems, colour bool) string {
 }
 
 // findingText returns a finding as text for people.
-func findingText(f store.Finding, colour bool) string {
-	level := fmt.Sprintf("%-8s", f.Level)
-	if colour && f.Level >= store.LevelWarning {
-		level = bold + level + plain
-	}
+func findingText(f store.Finding) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s: ", level, f.ID)
+	fmt.Fprintf(&b, "%-8s %s: ", f.Level, f.ID)
 	if f.Node != "" {
 		fmt.Fprintf(&b, "%s: ", clean(f.Node))
 	}

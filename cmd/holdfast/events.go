@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -31,7 +28,6 @@ type event struct {
 	Holders []holderJSON `json:"holders,omitempty"`
 	Place   int          `json:"place,omitempty"`
 	Waiters int          `json:"waiters,omitempty"`
-	Dropped int64        `json:"dropped,omitempty"` // number of events that were not written
 	Message string       `json:"message,omitempty"`
 }
 
@@ -51,8 +47,8 @@ const (
 // A reporter reports what run does, as messages on stderr and as JSON lines. It never writes
 // to stdout, which belongs to the job.
 //
-// Reporting never blocks: a goroutine writes the lines. If they are not read, lines are
-// dropped and counted. A job must not be killed because its events are not read.
+// Reporting never blocks: a goroutine writes the lines. If they are not read, lines are dropped. A
+// job must not be killed because its events are not read.
 type reporter struct {
 	name    string
 	quiet   bool
@@ -60,11 +56,7 @@ type reporter struct {
 	json    io.Writer // nil without --json
 	plain   bool      // messages go to stderr
 
-	lines   chan reportLine
-	dropped atomic.Int64
-
-	mu     sync.Mutex
-	status *statusLine
+	lines chan reportLine
 }
 
 // A reportLine is a line to write, or a request to close a channel when all lines before it
@@ -86,26 +78,9 @@ func (r *reporter) writeLines() {
 		if l.to != nil {
 			l.to.Write(l.text)
 		}
-		if len(r.lines) == 0 || l.written != nil {
-			r.writeDropped()
-		}
 		if l.written != nil {
 			close(l.written)
 		}
-	}
-}
-
-// writeDropped reports dropped lines. Only writeLines calls it.
-func (r *reporter) writeDropped() {
-	n := r.dropped.Swap(0)
-	if n == 0 {
-		return
-	}
-	text := fmt.Sprintf("%d messages were dropped because they were not read", n)
-	if r.json != nil {
-		r.json.Write(r.marshal(event{Event: "dropped", Dropped: n, Message: text}))
-	} else {
-		fmt.Fprintln(os.Stderr, "holdfast: "+text)
 	}
 }
 
@@ -114,7 +89,6 @@ func (r *reporter) write(to io.Writer, text []byte) {
 	select {
 	case r.lines <- reportLine{to: to, text: text}:
 	default:
-		r.dropped.Add(1)
 	}
 }
 
@@ -175,27 +149,9 @@ func (r *reporter) note(e event, format string, args ...any) {
 }
 
 func (r *reporter) say(text string) {
-	if !r.plain {
-		return
+	if r.plain {
+		r.write(os.Stderr, []byte("holdfast: "+clean(text)+"\n"))
 	}
-	r.write(os.Stderr, []byte(r.clearStatus()+"holdfast: "+clean(text)+"\n"))
-}
-
-// drawStatus draws the status line.
-func (r *reporter) drawStatus(ctx context.Context, c *holdfast.Client) {
-	r.mu.Lock()
-	text := r.status.draw(ctx, c)
-	r.mu.Unlock()
-	if text != "" && len(r.lines) == 0 { // otherwise the terminal is slow, or stopped by Ctrl-S
-		r.write(os.Stderr, []byte(text))
-	}
-}
-
-// clearStatus returns the control sequence that removes the status line, if it is shown.
-func (r *reporter) clearStatus() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.status.clear()
 }
 
 // observe reports events of the client.

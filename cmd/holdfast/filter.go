@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,9 +42,3 @@ func (f *filter) check() error {
 
 // apply returns the locks that the filter lets through, in order.
 func (f *filter) apply(all []holdfast.Info) []holdfast.Info { return f.InStates(f.Containing(all)) }
-
-// order returns the order of the list.
-func (f *filter) order() int { return slices.Index(selection.Words(), f.Order) }
-
-// sortNext chooses the next order.
-func (f *filter) sortNext() { f.Order = selection.Words()[(f.order()+1)%len(selection.Orders)] }

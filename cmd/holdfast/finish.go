@@ -16,14 +16,10 @@ func (h *holding) finish() int {
 	if h.lost == nil {
 		h.lost = h.lostUnseen()
 	}
-	stray := h.lost == nil && h.strays()
 	hadTerminal := h.job.Close(h.ended.Signal != 0 || h.lost != nil)
 	code, how := h.outcome()
 	if h.lost != nil {
 		return h.sayLost(how)
-	}
-	if stray {
-		h.report.tell(event{Event: "strays"}, "the job has exited and left processes in the background, which continue without %q; let the job wait for them", h.name)
 	}
 	if h.failed != nil {
 		h.undo()
@@ -65,22 +61,6 @@ func (h *holding) lostUnseen() error {
 		return h.whyNotRenewed()
 	}
 	return nil
-}
-
-// strays waits a moment for the other processes in the group of the job to end, and reports
-// whether some are still running.
-func (h *holding) strays() bool {
-	for end := time.Now().Add(strayTime); h.job.GroupAlive(); time.Sleep(pollEnd) {
-		select {
-		case <-h.renewed:
-			h.job.Extend(h.guardKill())
-		default:
-		}
-		if time.Now().After(earlier(end, h.killTime())) {
-			return true
-		}
-	}
-	return false
 }
 
 // outcome returns the exit code of the job, and a clause that describes how it ended.

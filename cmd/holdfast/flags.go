@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -50,23 +49,6 @@ func checkName(name string) error {
 		return &usageError{err}
 	}
 	return nil
-}
-
-// flagError adds similar names to the error for an unknown flag.
-func flagError(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
-		return &usageError{err}
-	}
-	// Cobra compares names of commands only.
-	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-	})
-	if similar := flags.SuggestionsFor(unknown.GetSpecifiedName()); len(similar) > 0 {
-		return usagef("%v (did you mean --%s?)", err, strings.Join(similar, ", --"))
-	}
-	return &usageError{err}
 }
 
 // maxDuration is longer than any useful value, and far from an overflow.

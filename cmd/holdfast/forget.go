@@ -31,6 +31,10 @@ away from its holder, use holdfast break.`,
 					outcome = fmt.Sprintf("nothing to forget: there is no record that %q was done", name)
 					return nil
 				}
+				if held := (*holdfast.HeldError)(nil); errors.As(err, &held) {
+					complain("%s; only what holdfast once has done can be forgotten; to open it by force, see: holdfast break --help", describeHeld(held))
+					return exitCode(exitBusy)
+				}
 				return err
 			})
 			if err == nil {

@@ -1,12 +1,5 @@
 package main
 
-import (
-	"fmt"
-	"strings"
-
-	"github.com/spf13/cobra"
-)
-
 // The help texts are Markdown, and the manual pages are made from them. A block that is indented
 // by four spaces keeps its lines. The texts are wrapped at 80 columns.
 
@@ -44,7 +37,6 @@ Environment:
                     host: ~/.local/state/holdfast/locks.db (see also
                     XDG_STATE_HOME), or in ~/Library/Application Support
                     on macOS, or in %LocalAppData% on Windows
-    NO_COLOR        if set, the output has no colours
 
 ` + exitCodesHelp
 
@@ -75,57 +67,3 @@ const jobEnvironmentHelp = `Environment of CMD:
                        but the variable keeps its first value
 
 `
-
-func newHelpCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Show the help of a command",
-		Args:  arguments(0, "COMMAND"),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-			for _, c := range cmd.Root().Commands() {
-				if len(args) == 0 && c.IsAvailableCommand() {
-					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			about := cmd.Root()
-			if len(args) > 0 {
-				about, err = findCommand(about, args[0])
-			}
-			if err != nil {
-				return err
-			}
-			about.InitDefaultHelpFlag()
-			return about.Help()
-		},
-	}
-}
-
-// helpText returns the help of a command.
-func helpText(cmd *cobra.Command) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Usage: %s\n\n%s.\n", cmd.UseLine(), cmd.Short)
-	if cmd.HasAvailableSubCommands() {
-		b.WriteString("\nCommands:\n")
-		for _, c := range cmd.Commands() {
-			if c.IsAvailableCommand() || c.Name() == "help" {
-				fmt.Fprintf(&b, "  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
-			}
-		}
-	}
-	if cmd.Long != "" {
-		fmt.Fprintf(&b, "\n%s\n", cmd.Long)
-	}
-	if cmd.HasExample() {
-		fmt.Fprintf(&b, "\nExamples:\n\n%s\n", cmd.Example)
-	}
-	if cmd.HasAvailableLocalFlags() {
-		fmt.Fprintf(&b, "\nFlags:\n%s", cmd.LocalFlags().FlagUsagesWrapped(80))
-	}
-	if cmd.HasAvailableSubCommands() {
-		b.WriteString("\nFor the flags of a command, see: holdfast help COMMAND\n")
-	}
-	return b.String()
-}

@@ -15,10 +15,6 @@ const (
 	// pollEnd is the interval at which holdfast checks whether all processes of the job have
 	// ended.
 	pollEnd = 20 * time.Millisecond
-
-	// strayTime is how long holdfast waits for the other processes in the group of the job. After
-	// Ctrl-C they may need a moment to end.
-	strayTime = time.Second
 )
 
 // A holding is a job that runs under a lease.

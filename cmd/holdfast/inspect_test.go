@@ -133,7 +133,7 @@ func TestBreakOfAClosedLockDoesNotSpeakOfAHolder(t *testing.T) {
 func TestWatchInAPipePrintsRepeatedly(t *testing.T) {
 	s := newSite(t)
 	p := s.start("watch", "--interval", "0.1")
-	until(t, "an empty list, twice", func() bool { return strings.Count(p.out.String(), "no lock has") >= 2 })
+	until(t, "an empty list, twice", func() bool { return strings.Count(p.out.String(), "no lock to show") >= 2 })
 	holder := s.hold("a")
 	until(t, "the lock is shown", func() bool { return strings.Contains(p.out.String(), "\na ") })
 	p.signal(syscall.SIGINT)
@@ -154,7 +154,7 @@ func TestWatchInAPipePrintsRepeatedly(t *testing.T) {
 	holder.wantCode(0)
 }
 
-func TestLsShowsOnlyLocksInTheGivenStates(t *testing.T) {
+func TestLsAndWatchShowOnlyLocksInTheGivenStates(t *testing.T) {
 	s := newSite(t)
 	s.ok("acquire", "held:old")
 	s.ok("acquire", "held:new", "--meta", "nightly")
@@ -179,6 +179,16 @@ func TestLsShowsOnlyLocksInTheGivenStates(t *testing.T) {
 			t.Errorf("ls %s: %q, want %q", test.flags, names, test.names)
 		}
 	}
-	s.run("ls", "--sort", "size").wantErr("--sort size", "name, age, waiting, left")
+	w := s.start("watch", "--json", "--sort", "age", "--held")
+	until(t, "a list", func() bool { return strings.Contains(w.out.String(), "\n") })
+	w.signal(syscall.SIGINT)
+	w.wantCode(0)
+	line, _, _ := strings.Cut(w.out.String(), "\n")
+	if list := decode[struct{ Locks []lockJSON }](t, line); len(list.Locks) != 2 || list.Locks[0].Name != "held:old" {
+		t.Errorf("watch --sort age --held: %s", line)
+	}
+	for _, cmd := range []string{"ls", "watch"} {
+		s.run(cmd, "--sort", "size").wantErr("--sort size", "name, age, waiting, left")
+	}
 	waiter.signal(syscall.SIGKILL)
 }

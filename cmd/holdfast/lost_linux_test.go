@@ -87,20 +87,27 @@ setsid "$0" $1 $(($2+1)) >/dev/null 2>&1 &
 
 func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsKilled(t *testing.T) {
 	s := newSite(t)
-	script := fmt.Sprintf(`"$@"; timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; true`, os.Args[0], s.path("beats"))
-	p := s.start(append([]string{"run", "a", "-c", script, "--"}, s.beatArgs("escape", "daemon")...)...)
-	s.beating("daemon")
+	script := fmt.Sprintf(`timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; true`, os.Args[0], s.path("beats"))
+	p := s.start("run", "a", "-c", script)
 	s.beating("child")
 	begin := time.Now()
 	p.signal(syscall.SIGKILL)
 	p.wantCode(-9)
 	until(t, "the guard is done", func() bool { return strings.Contains(p.err.String(), "the job was killed") })
-	for _, name := range []string{"daemon", "child"} {
-		s.silent(name)
-		if _, last := s.beats(name); last.Sub(begin) > 5*time.Second {
-			t.Errorf("the %s lived for %v", name, last.Sub(begin))
-		}
+	s.silent("child")
+	if _, last := s.beats("child"); last.Sub(begin) > 5*time.Second {
+		t.Errorf("the child lived for %v", last.Sub(begin))
 	}
+}
+
+func TestAGuardThatIsKilledIsReported(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "a", "-c", `touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.02; done; exit 7`)
+	s.exists("began")
+	kill(s.guardOf(p))
+	until(t, "a warning", func() bool { return strings.Contains(p.err.String(), "the guard of the job was killed") })
+	s.write("go", "")
+	p.wantCode(7)
 }
 
 func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsStopped(t *testing.T) {
@@ -124,9 +131,9 @@ func TestTheGuardFindsTheJobOfAHolderThatIsDying(t *testing.T) {
 	if err := away.Run(); err != nil {
 		t.Fatal(err)
 	}
-	group := strconv.Itoa(s.pid("pid"))
+	group := s.pid("pid")
 	s.beating("child")
-	guard := startGuard(t, "__guard", group, strconv.Itoa(os.Getpid()))
+	guard := startGuard(t, group, os.Getpid())
 	guard.to.Close()
 	if err := guard.cmd.Wait(); err != nil {
 		t.Error(err)
@@ -147,33 +154,4 @@ func TestKillallAndPkillOfHoldfastSpareTheGuard(t *testing.T) {
 	if err != nil || strings.Contains(string(line), "holdfast") {
 		t.Errorf("command line %q, %v", line, err)
 	}
-}
-
-func TestTheExitCodeIsKnownEvenIfTheGuardWasKilled(t *testing.T) {
-	s := newSite(t)
-	p := s.hold("a")
-	kill(s.guardOf(p))
-	s.write("go", "")
-	p.wantCode(0)
-	p = s.start("run", "a", "-c", `touch "$DIR/began"; while [ ! -e "$DIR/go2" ]; do sleep 0.02; done; exit 7`)
-	s.exists("began")
-	old := s.guardOf(p)
-	kill(old)
-	until(t, "another guard", func() bool { g := s.guardOf(p); return g != 0 && g != old })
-	s.write("go2", "")
-	p.wantCode(7)
-}
-
-func TestAGuardThatIsKilledIsReplaced(t *testing.T) {
-	s := newSite(t)
-	p := s.runBeats("job", "beat")
-	s.beating("job")
-	old := s.guardOf(p)
-	kill(old)
-	var replaced int
-	until(t, "another guard", func() bool { replaced = s.guardOf(p); return replaced != 0 && replaced != old })
-	p.signal(syscall.SIGKILL)
-	p.wantCode(-9)
-	until(t, "the new guard is done", func() bool { return dead(replaced) })
-	s.silent("job")
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"syscall"
@@ -70,24 +69,6 @@ func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
 				s.t.Fatal(err)
 			}
 		}, "replaced"},
-		{"the file is removed", func(s *site) {
-			if err := os.Remove(s.path("locks.db")); err != nil {
-				s.t.Fatal(err)
-			}
-		}, "removed"},
-		{"the directory is gone", func(s *site) {
-			if err := os.Rename(s.path(""), s.path("")+".away"); err != nil {
-				s.t.Fatal(err)
-			}
-			if err := os.Mkdir(s.path(""), 0o700); err != nil {
-				s.t.Fatal(err)
-			}
-			for _, file := range []string{"beats", "events.job"} {
-				if err := os.Link(s.path("")+".away/"+file, s.path(file)); err != nil {
-					s.t.Fatal(err)
-				}
-			}
-		}, "removed"},
 		{"another process blocks it", func(s *site) { s.hog(writeLock) }, "could not be renewed in time"},
 	} {
 		t.Run(test.how, func(t *testing.T) {
@@ -115,8 +96,8 @@ func (s *site) wasEndedInTime(p *process, name string) {
 	s.silent(name)
 }
 
-// Locks of SQLite, as bytes of the file locks.db-shm. The file format of SQLite defines them.
-const writeLock, checkpointLock = 120, 121
+// A lock of SQLite, as a byte of the file locks.db-shm. The file format of SQLite defines them.
+const writeLock = 120
 
 // hog acquires a lock of SQLite and keeps it.
 func (s *site) hog(lockByte int64) {
@@ -128,61 +109,6 @@ func (s *site) hog(lockByte int64) {
 	s.t.Cleanup(func() { f.Close() })
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: lockByte, Len: 1}
 	until(s.t, "the store's lock", func() bool { return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &lock) == nil })
-}
-
-func TestAFullDiskEndsTheJobBeforeTheDeadline(t *testing.T) {
-	s := newSite(t)
-	s.run("run", "a", "--", "true").wantCode(0) // creates the file
-	// With a limit for the size of files, the writes of SQLite fail as on a full disk. Without
-	// checkpoints, the store cannot use the log again.
-	s.write("limited", "#!/bin/sh\nulimit -f 128\nexec \"$@\"\n")
-	p := s.command("run", "--json", "--ttl", lostTTL, "a", "-c",
-		`trap '' TERM; touch "$DIR/began"; i=0; while [ $i -lt 6000 ]; do date +%s%N >"$DIR/last.new"; mv "$DIR/last.new" "$DIR/last"; sleep 0.01; i=$((i+1)); done`)
-	p.cmd.Args = append([]string{s.path("limited"), p.cmd.Path}, p.cmd.Args[1:]...)
-	p.cmd.Path = s.path("limited")
-	p.start()
-	s.exists("began")
-	s.hog(checkpointLock)
-	s.fill()
-	p.wantCode(79)
-	events := s.events(p.err.String())
-	if got := kinds(events); !strings.Contains(got, "ending killed lost") {
-		t.Fatalf("events: %s", got)
-	}
-	var deadline time.Time
-	for _, e := range events {
-		if e.End != nil {
-			deadline = *e.End
-		}
-	}
-	last := time.Unix(0, int64(s.pid("last")))
-	if !last.Before(deadline) {
-		t.Errorf("the job lived until %v after the deadline", last.Sub(deadline))
-	}
-	for _, e := range events {
-		if e.Event == "lost" && !strings.Contains(e.Message, "could not be renewed in time") {
-			t.Errorf("message: %s", e.Message)
-		}
-	}
-}
-
-// fill makes other processes write to the log of the store until it has reached the limit.
-func (s *site) fill() {
-	s.t.Helper()
-	until(s.t, "the log is full", func() bool {
-		info, err := s.stat("locks.db-wal")
-		if errors.Is(err, os.ErrNotExist) {
-			return true // the job has already lost its lock
-		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if info.Size() >= 128*512-8192 {
-			return true
-		}
-		s.ok("run", "filler", "--", "true")
-		return false
-	})
 }
 
 func TestAJobThatExitsWith0AfterTheSignalHasStillLostItsLock(t *testing.T) {

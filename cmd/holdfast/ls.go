@@ -27,8 +27,8 @@ func newLsCommand() *cobra.Command {
 		Long: `Lists the locks that have holders or waiters, one line per holder, if their names
 start with PREFIX. --held, --done and --waiting show only locks in these states,
 and together all that are in one of them. LEFT is the time after which the
-lock is free if its holder does not renew it. On a narrow terminal texts are
-cut, but never two names to the same text; --json prints everything.`,
+lock is free if its holder does not renew it. On a narrow terminal other texts
+than names are cut; --json prints everything.`,
 		Args:              prefixArgument,
 		ValidArgsFunction: st.completeName,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -80,7 +80,7 @@ func outputTable(all []holdfast.Info) error {
 	if tty.IsTerminal(os.Stdout) {
 		width, _ = tty.Size(os.Stdout)
 	}
-	lines := lockTable(all).lines(width, tty.Colours(os.Stdout))
+	lines := lockTable(all).lines(width)
 	return output(strings.Join(lines, "\n") + "\n")
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,22 +20,22 @@ func main() {
 // it here. Help, completion and the manual pages are generated from the command.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "holdfast COMMAND [flags] [arguments]",
+		Use:           "holdfast",
 		Short:         "Locks for shell jobs, across processes and hosts",
 		Long:          rootHelp,
 		Version:       version(),
+		Args:          cobra.ArbitraryArgs,
+		RunE:          unknownCommand,
 		SilenceErrors: true, // execute reports them
 		SilenceUsage:  true,
 
 		DisableAutoGenTag:          true,
 		SuggestionsMinimumDistance: 2,
 	}
-	root.Flags().BoolP("version", "V", false, "print the version")
 	root.SetVersionTemplate("holdfast {{.Version}}\n")
-	root.SetFlagErrorFunc(flagError)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 80"))
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	help := newHelpCommand()
-	root.SetHelpCommand(help)
 	root.AddCommand(
 		newRunCommand(),
 		newOnceCommand(),
@@ -54,9 +53,7 @@ func newRootCommand() *cobra.Command {
 		newSchemaCommand(),
 		newMigrateCommand(),
 		newVersionCommand(),
-		newCompletionCommand(),
 		newManCommand(),
-		help,
 	)
 	for _, cmd := range root.Commands() {
 		cmd.Flags().SortFlags = false
@@ -70,18 +67,13 @@ func execute(args []string) int {
 	cobra.MousetrapHelpText = "" // cobra would refuse a start by double click on Windows; a shortcut may start a job
 	root := newRootCommand()
 	root.SetArgs(args)
-	var helpErr error
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { helpErr = output(helpText(cmd)) })
-	cmd, err := root, checkFirst(root, args)
+	cmd, err := root.ExecuteC()
 	if err == nil {
-		cmd, err = root.ExecuteC()
-	}
-	if err = errors.Join(err, helpErr); err == nil {
 		return 0
 	}
 	var usage *usageError
 	switch {
-	case errors.As(err, &usage) && (cmd == root || cmd.Name() == "help"):
+	case errors.As(err, &usage) && cmd == root:
 		complain("%v; see: holdfast help", usage)
 		return exitUsage
 	case errors.As(err, &usage):
@@ -93,30 +85,14 @@ func execute(args []string) int {
 	return int(code)
 }
 
-// checkFirst checks that the command is the first argument. Cobra would accept flags in front of
-// it, and would show the help of the root for an unknown command with --help.
-func checkFirst(root *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0:
+// unknownCommand returns the error for arguments that are not those of a command. It suggests
+// similar names.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
 		return usagef("no command")
-	case slices.Contains([]string{"-h", "--help", "-V", "--version", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]):
-		return nil
-	case strings.HasPrefix(args[0], "-"):
-		return usagef("%s: flags come after the command", args[0])
 	}
-	_, err := findCommand(root, args[0])
-	return err
-}
-
-// findCommand returns the command with this name. The error suggests similar names.
-func findCommand(root *cobra.Command, name string) (*cobra.Command, error) {
-	for _, cmd := range root.Commands() {
-		if cmd.Name() == name {
-			return cmd, nil
-		}
+	if similar := root.SuggestionsFor(args[0]); len(similar) > 0 {
+		return usagef("unknown command %q (did you mean: holdfast %s?)", args[0], strings.Join(similar, ", "))
 	}
-	if similar := root.SuggestionsFor(name); len(similar) > 0 {
-		return nil, usagef("unknown command %q (did you mean: holdfast %s?)", name, strings.Join(similar, ", "))
-	}
-	return nil, usagef("unknown command %q", name)
+	return usagef("unknown command %q", args[0])
 }

@@ -65,7 +65,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	for _, v := range os.Environ() { // no test may use the store of the user who runs it
-		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "HOLDFAST_") || name == "NO_COLOR" {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "HOLDFAST_") {
 			os.Unsetenv(name)
 		}
 	}

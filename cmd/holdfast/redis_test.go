@@ -10,26 +10,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
-func TestRunWorksWithARedisServer(t *testing.T) {
-	s := newSite(t)
-	server := servers.StartRedis(t, servers.RedisOptions{Password: "sEcReT"})
-	s.env = append(s.env, "HOLDFAST_STORE=redis://:sEcReT@"+server.Addr())
-	holder := s.hold("a")
-	p := s.run("run", "-n", "a", "--", "true")
-	p.wantCode(75)
-	p.wantErr(`"a" is held by ` + hostname(t))
-	waiter := s.start("run", "a", "--", "true")
-	until(t, "a has a waiter", func() bool { return len(s.show("a").Waiters) == 1 })
-	s.write("go", "")
-	holder.wantCode(0)
-	waiter.wantCode(0)
-
-	server.Kill()
-	p = s.run("run", "a", "--", "true")
-	p.wantCode(69)
-	p.wantErr("cannot open the store: redis://:***@" + server.Addr())
-}
-
 // A server without persistence has no locks after a restart. Their TTL was not over, and nobody has
 // broken them.
 func TestAServerThatRestartedEmptyHasLostItsLocks(t *testing.T) {

@@ -3,9 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -29,9 +26,9 @@ itself is killed with SIGKILL, or is stopped: a guard process then kills CMD.
 
 Holdfast kills the process group of CMD, and on Linux all its descendants,
 including daemons. Some processes can escape: on Linux, daemons that left the
-group, if both holdfast and its guard are killed with SIGKILL; on other Unix
-systems, all processes that left the group; on all systems, processes of another
-user (sudo), and CMD itself with --on-lost warn. On Windows, CMD runs in a job
+group, if holdfast is killed with SIGKILL; on other Unix systems, all processes
+that left the group; on all systems, processes of another user (sudo), and CMD
+itself with --on-lost warn. On Windows, CMD runs in a job
 object, and ends without a signal when holdfast ends. If the machine is
 suspended, only the token helps: pass HOLDFAST_TOKEN to the resources that CMD
 writes to, and let them reject lower tokens.
@@ -92,33 +89,12 @@ func (o *jobOptions) arguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// complete completes NAME, then the programs in PATH, then file names.
+// complete completes NAME, then file names.
 func (o *jobOptions) complete(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	switch {
-	case len(args) == 0:
+	if len(args) == 0 {
 		return o.store.completeName(cmd, args, prefix)
-	case len(args) == 1 && prefix != "" && o.script == "":
-		return programs(prefix), cobra.ShellCompDirectiveDefault
 	}
 	return nil, cobra.ShellCompDirectiveDefault
-}
-
-// programs returns the programs in PATH whose names start with a prefix.
-func programs(prefix string) []cobra.Completion {
-	var names []cobra.Completion
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		entries, _ := os.ReadDir(dir)
-		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), prefix) || !isCompletion(e.Name()) {
-				continue
-			}
-			if _, err := job.Lookup(e.Name()); err == nil {
-				names = append(names, e.Name())
-			}
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 func (o *jobOptions) run(*cobra.Command, []string) error {

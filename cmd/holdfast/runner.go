@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -22,6 +24,7 @@ type runner struct {
 
 	client  atomic.Pointer[holdfast.Client]
 	store   *ttlStore
+	waiting context.Context // ends with the wait for the lock
 	lease   *holdfast.Lease
 	since   time.Time             // when the successful request for the lock was sent
 	renewed chan struct{}         // receives after a renewal
@@ -36,9 +39,7 @@ func (r *runner) observe(e holdfast.Event) {
 	defer r.report.observe(e) // reporting comes last
 	switch e.Kind {
 	case holdfast.EventWaiting:
-		if os.Getenv("HOLDFAST_NAME") == r.name {
-			go r.warnNested()
-		}
+		go r.explainWait(r.waiting)
 	case holdfast.EventRenewed:
 		r.failure.Store(nil)
 		select {
@@ -50,17 +51,34 @@ func (r *runner) observe(e holdfast.Event) {
 	}
 }
 
-// warnNested warns if the lock is held by the run whose job started this process. It is not an
-// error: this process may run in the background, and the job may end before it.
-func (r *runner) warnNested() {
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+// waitDelay is how long a wait must last before it is explained.
+const waitDelay = 300 * time.Millisecond
+
+// explainWait shows on a terminal what holdfast waits for. It also warns if the lock is held by the
+// run whose job started this process. That is not an error: this process may run in the background,
+// and the job may end before it.
+func (r *runner) explainWait(ctx context.Context) {
+	select {
+	case <-time.After(waitDelay):
+	case <-ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	info, err := r.client.Load().Inspect(ctx, r.name)
+	c := r.client.Load()
+	info, err := c.Inspect(ctx, r.name)
 	if err != nil {
 		return // if the store keeps failing, the lock call returns the error
 	}
+	if !r.quiet && r.report.plain && tty.IsTerminal(os.Stderr) {
+		held := &holdfast.HeldError{Name: r.name, Holders: info.Holders, Waiters: len(info.Waiters)}
+		if i := slices.IndexFunc(info.Waiters, func(w holdfast.Waiter) bool { return w.Owner == c.Owner() }); i >= 0 {
+			held.Place, held.Waiters = i+1, len(info.Waiters)-1
+		}
+		r.report.say("waiting: " + describeHeld(held))
+	}
 	for _, h := range info.Holders {
-		if h.ID.String() == os.Getenv("HOLDFAST_ID") {
+		if h.ID.String() == os.Getenv("HOLDFAST_ID") && os.Getenv("HOLDFAST_NAME") == r.name {
 			r.report.tell(event{Event: "nested", Holders: holdersJSON([]holdfast.Holder{h})},
 				"waiting for %q, which is held by the job that started this command: if the job waits for this command, neither can continue", r.name)
 		}
@@ -71,11 +89,9 @@ func (r *runner) warnNested() {
 // exit code.
 func (r *runner) acquireLock() int {
 	r.renewed = make(chan struct{}, 1)
-	if !r.quiet && r.report.plain {
-		r.report.status = newStatusLine(r.name)
-	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
+	r.waiting = ctx
 	begin := time.Now()
 	type result struct {
 		lease *holdfast.Lease
@@ -110,11 +126,6 @@ func (r *runner) acquireLock() int {
 		results <- result{lease, err}
 	}()
 
-	draw := new(time.Ticker)
-	if r.report.status != nil {
-		draw = time.NewTicker(statusDraw)
-		defer draw.Stop()
-	}
 	var ended *signalled
 	for {
 		select {
@@ -125,12 +136,7 @@ func (r *runner) acquireLock() int {
 			} else if ends { // on the second signal, do not wait for the store
 				os.Exit(exitSignal + n)
 			}
-		case <-draw.C:
-			r.report.drawStatus(ctx, r.client.Load())
 		case res := <-results:
-			if clear := r.report.clearStatus(); clear != "" {
-				r.report.write(os.Stderr, []byte(clear))
-			}
 			r.lease = res.lease
 			switch {
 			case ended != nil:

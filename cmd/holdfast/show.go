@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -35,7 +33,7 @@ A lock without holders and waiters is free, which is not an error.`,
 				case json:
 					return outputJSON(lockToJSON(info))
 				}
-				return output(showText(info, tty.Colours(os.Stdout)))
+				return output(showText(info))
 			})
 		},
 	}
@@ -44,12 +42,9 @@ A lock without holders and waiters is free, which is not an error.`,
 	return cmd
 }
 
-func showText(info holdfast.Info, colour bool) string {
+func showText(info holdfast.Info) string {
 	var b strings.Builder
 	title := clean(info.Name)
-	if colour {
-		title = bold + title + plain
-	}
 	if len(info.Holders) == 0 && len(info.Waiters) == 0 {
 		return title + " is free\n"
 	}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // A table has rows of text in columns, without control characters. The first column is the name of
@@ -12,7 +10,7 @@ import (
 type table struct {
 	head []string
 	rows [][]string
-	cuts []int // the columns to cut if the table is too wide, in this order; the first column comes last
+	cuts []int // the columns to cut if the table is too wide, in this order
 }
 
 func (t *table) add(cells ...string) {
@@ -29,9 +27,8 @@ func (t *table) add(cells ...string) {
 const minColumn = 8
 
 // lines returns the table as aligned lines. If width is not 0, they are at most width columns wide,
-// unless names would look alike or other columns would be too narrow. The first line is the head,
-// bold if colour is set.
-func (t *table) lines(width int, colour bool) []string {
+// unless columns would be too narrow, or cannot be cut. The first line is the head.
+func (t *table) lines(width int) []string {
 	widths := make([]int, len(t.head))
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		for i, cell := range row {
@@ -42,56 +39,23 @@ func (t *table) lines(width int, colour bool) []string {
 	for _, w := range widths {
 		excess += w
 	}
-	for _, i := range append(slices.Clone(t.cuts), 0) {
-		if width == 0 || excess <= 0 {
-			break
+	for _, i := range t.cuts {
+		if width > 0 {
+			cut := max(0, min(excess, widths[i]-minColumn))
+			widths[i], excess = widths[i]-cut, excess-cut
 		}
-		cut := min(excess, max(0, widths[i]-minColumn))
-		if i == 0 {
-			cut = widths[0] - t.distinct(widths[0]-cut, widths[0])
-		}
-		widths[i], excess = widths[i]-cut, excess-cut
 	}
 	lines := []string{t.line(t.head, widths)}
-	if colour {
-		lines[0] = bold + lines[0] + plain
-	}
 	for _, row := range t.rows {
 		lines = append(lines, t.line(row, widths))
 	}
 	return lines
 }
 
-// distinct returns a width, from the given one up to most, at which different names are cut to
-// different texts.
-func (t *table) distinct(width, most int) int {
-	for ; ; width = min(most, width+width/8+1) {
-		names := make(map[string]string) // by what is shown
-		alike := slices.ContainsFunc(t.rows, func(row []string) bool {
-			short := cutMiddle(row[0], width)
-			name, ok := names[short]
-			names[short] = row[0]
-			return ok && name != row[0]
-		})
-		if !alike || width == most {
-			return width
-		}
-	}
-}
-
-const (
-	bold  = "\x1b[1m"
-	plain = "\x1b[0m"
-)
-
 func (t *table) line(cells []string, widths []int) string {
 	var b strings.Builder
 	for i, cell := range cells {
-		if i == 0 {
-			cell = cutMiddle(cell, widths[i])
-		} else {
-			cell = cut(cell, widths[i])
-		}
+		cell = cut(cell, widths[i])
 		b.WriteString(cell)
 		if i < len(cells)-1 {
 			b.WriteString(strings.Repeat(" ", widths[i]-columns(cell)+2))
@@ -112,20 +76,6 @@ func cut(s string, width int) string {
 		}
 	}
 	return s
-}
-
-// cutMiddle shortens a text to a number of columns. It keeps the end, in which names differ most.
-func cutMiddle(s string, width int) string {
-	if columns(s) <= width {
-		return s
-	}
-	head := strings.TrimSuffix(cut(s, (width+1)/2), "…")
-	tail := s
-	for columns(head)+1+columns(tail) > width {
-		_, n := utf8.DecodeRuneInString(tail)
-		tail = tail[n:]
-	}
-	return head + "…" + tail
 }
 
 // columns returns the width of a text on a terminal.

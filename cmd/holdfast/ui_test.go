@@ -107,24 +107,3 @@ func TestUIChecksItsFlagsFirst(t *testing.T) {
 	p.wantCode(64)
 	p.wantErr("--listen: listen tcp: address 99999: invalid port; choose a port that is free")
 }
-
-func TestDoctorReportsEveryCheck(t *testing.T) {
-	s := newSite(t)
-	out := s.ok("doctor")
-	for _, id := range []string{"store.round-trip", "store.exclusion", "store.renewal", "store.wake-up", "store.expiry", "store.tokens", "store.leftovers"} {
-		if !strings.Contains(out, id+": ") {
-			t.Errorf("no %s in:\n%s", id, out)
-		}
-	}
-	type finding struct{ ID, Level, Found string }
-	for line := range strings.Lines(s.ok("doctor", "--json")) {
-		if f := decode[finding](t, line); f.ID == "" || f.Level == "" || f.Found == "" {
-			t.Errorf("incomplete: %s", line)
-		}
-	}
-}
-
-func TestDoctorWarnsByItsExitCode(t *testing.T) {
-	s := newSite(t)
-	s.run("doctor", "--ttl", "1us").wantCode(1) // no store is fast enough for that
-}

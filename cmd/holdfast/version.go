@@ -22,17 +22,6 @@ func version() string {
 	v := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v = info.Main.Version
-		if v == "" || v == "(devel)" {
-			v = "devel"
-			for _, s := range info.Settings {
-				switch {
-				case s.Key == "vcs.revision":
-					v += " " + s.Value[:min(12, len(s.Value))]
-				case s.Key == "vcs.modified" && s.Value == "true":
-					v += "+changes"
-				}
-			}
-		}
 	}
 	return fmt.Sprintf("%s (%s, %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

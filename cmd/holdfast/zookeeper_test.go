@@ -3,26 +3,18 @@
 package main
 
 import (
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestAZooKeeperServer(t *testing.T) {
-	url := "zk://" + servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=40000"}}).Addr()
-	t.Run("a shortened TTL is reported", func(t *testing.T) { shortenedTTLIsReported(t, url) })
-	t.Run("ls sorts by name", func(t *testing.T) { lsSortsByName(t, url+"/sorted") })
-}
-
 // By default a server grants sessions of up to 40 s, and so TTLs of up to 32 s.
-func shortenedTTLIsReported(t *testing.T, url string) {
+func TestAShortenedTTLIsReported(t *testing.T) {
 	s := newSite(t)
-	s.env = append(s.env, "HOLDFAST_STORE="+url)
+	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=40000"}})
+	s.env = append(s.env, "HOLDFAST_STORE=zk://"+server.Addr())
 	const shortened = "the store grants a TTL of 32s instead of 5m0s"
 	p := s.run("acquire", "--json", "--ttl", "5m", "a")
 	p.wantCode(0)
@@ -69,34 +61,5 @@ func TestTheSessionAllowsTheTTL(t *testing.T) {
 	s.run("run", "--ttl", "2s", "c", "--", "true").wantCode(0)
 	if d := time.Since(begin); d > 20*time.Second {
 		t.Errorf("the lock was free after %v", d)
-	}
-}
-
-// ZooKeeper lists names in the order of their hashes.
-func lsSortsByName(t *testing.T, url string) {
-	s := newSite(t)
-	s.env = append(s.env, "HOLDFAST_STORE="+url)
-	st, err := store.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	var want []string
-	for i := range 50 {
-		want = append(want, "order:"+strconv.Itoa(1000+i))
-		req := store.Request{Name: want[i], ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: 20 * time.Second, Tokens: 1}
-		if answer, err := st.Acquire(t.Context(), req); err != nil || !answer.Granted() {
-			t.Fatal(answer, err)
-		}
-	}
-	if got := strings.Fields(s.ok("ls", "--names")); !slices.Equal(got, want) {
-		t.Errorf("ls --names: %.200q", got)
-	}
-	var table []string
-	for line := range strings.Lines(s.ok("ls")) {
-		table = append(table, strings.Fields(line)[0])
-	}
-	if !slices.Equal(table[1:], want) {
-		t.Errorf("ls: %.200q", table)
 	}
 }

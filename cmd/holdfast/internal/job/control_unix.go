@@ -28,7 +28,6 @@ func (j *Job) Abandon() {
 func (j *Job) Extend(kill time.Time) {
 	j.mu.Lock() // keeps the messages in order
 	defer j.mu.Unlock()
-	j.kill = kill
 	if j.guard != nil {
 		j.guard.tell(message(kill))
 	}
@@ -61,11 +60,6 @@ func (j *Job) Kill() error { return j.family().kill(time.Now().Add(killTime)) }
 // Alive reports whether a process that the job started is still running.
 func (j *Job) Alive() bool { return j.family().alive() }
 
-// GroupAlive reports whether a process in the job's own group is still running.
-func (j *Job) GroupAlive() bool {
-	return syscall.Kill(-j.group, 0) == nil && (&family{group: j.group}).alive()
-}
-
 // Suspend handles a job that was stopped. A job that stopped only because it lacked the terminal
 // gets the terminal and continues. Otherwise holdfast calls before and stops too, so that the
 // shell notices. When holdfast is continued, it continues the job. Without a terminal, Suspend
@@ -83,7 +77,7 @@ func (j *Job) Suspend(by syscall.Signal, before func()) {
 	before()
 	had := t.given
 	t.take()
-	StopSelf(j.signals)
+	stopSelf(j.signals)
 	if t.foreground() {
 		if had {
 			t.give()
@@ -99,11 +93,11 @@ func (j *Job) Suspend(by syscall.Signal, before func()) {
 func (j *Job) Close(restore bool) (hadTerminal bool) {
 	j.mu.Lock()
 	g := j.guard
-	j.guard = nil // guardDied must not replace it
+	j.guard = nil // its end is expected
 	j.mu.Unlock()
 	if g != nil {
 		g.tell(done)
-		g.to.Close()
+		g.close()
 		select {
 		case <-g.gone:
 		case <-time.After(time.Second): // the guard is stopped

@@ -11,9 +11,8 @@ import (
 
 // First arguments with which holdfast starts itself: see Inner.
 const (
-	hiddenExec   = "__exec"
-	hiddenGuard  = "__guard"  // guards a job that runs already
-	hiddenParent = "__parent" // a guard that starts the job itself
+	hiddenExec  = "__exec"
+	hiddenGuard = "__guard"
 )
 
 // Inner runs the guard, or becomes the job, if the arguments say so. In that case it does not
@@ -25,8 +24,8 @@ func Inner(args []string) {
 	switch args[1] {
 	case hiddenExec:
 		becomeJob(args[2:])
-	case hiddenGuard, hiddenParent:
-		beGuard(args[2:], args[1] == hiddenParent)
+	case hiddenGuard:
+		beGuard(args[2:])
 	default:
 		return
 	}

@@ -15,15 +15,8 @@ type family struct {
 
 	// root returns the process ID of the root process, and that of the guard if the guard is a
 	// descendant of the root. The root is 0 if it is unknown or also has children outside the
-	// family. The function is nil if there is only the group.
+	// family.
 	root func() (root, guard int)
-}
-
-func (f *family) roots() (root, guard int) {
-	if f.root == nil {
-		return 0, 0
-	}
-	return f.root()
 }
 
 // signal sends a signal to the whole family.
@@ -77,7 +70,7 @@ type process struct {
 
 // members lists the processes of the family. Known is false if the system cannot list them.
 func (f *family) members() (members []process, known bool) {
-	root, guard := f.roots()
+	root, guard := f.root()
 	if root != 0 {
 		if members, err := descendants(root, guard); err == nil {
 			return members, true

@@ -42,19 +42,17 @@ const (
 
 // A guardProcess is the state of this process if it is a guard.
 type guardProcess struct {
-	in     *bufio.Reader // from holdfast
-	fd     int           // of in
-	out    *os.File      // to holdfast
-	group  int           // the process group of the job
-	root   int           // the process ID of holdfast, if all its children belong to the job; otherwise 0
-	parent bool          // the guard is the parent of the job
-	mute   bool          // print no messages
+	in    *bufio.Reader // from holdfast
+	fd    int           // of in
+	out   *os.File      // to holdfast
+	group int           // the process group of the job
+	root  int           // the process ID of holdfast, if all its children belong to the job; otherwise 0
+	mute  bool          // print no messages
 }
 
 // beGuard kills the job at the time in the last message from holdfast, or at once if holdfast
-// ends without the message done. Signals of a terminal do not end the guard: it is in a
-// process group or a session of its own, and ignores them.
-func beGuard(args []string, parent bool) {
+// ends without the message done. It ignores the signals that end most programs.
+func beGuard(args []string) {
 	if len(args) != 5 {
 		return
 	}
@@ -71,15 +69,8 @@ func beGuard(args []string, parent bool) {
 	rename("hf-guard")
 	g := &guardProcess{
 		in: bufio.NewReader(os.NewFile(uintptr(n[0]), "in")), fd: n[0], out: os.NewFile(uintptr(n[1]), "out"),
-		parent: parent, mute: args[4] == "mute",
+		group: n[2], root: n[3], mute: args[4] == "mute",
 	}
-	if !parent {
-		g.group, g.root = n[2], n[3]
-	} else if err := g.startJob(n[2], n[3]); err != nil {
-		fmt.Fprintf(g.out, "%v\n", err)
-		os.Exit(1)
-	}
-	// Ignore signals only after the job was started. Otherwise the job would inherit that.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	os.Chdir("/") // so that the file system can be unmounted
@@ -138,13 +129,10 @@ func (g *guardProcess) readable(wait time.Duration) bool {
 // end kills the job and ends the guard.
 func (g *guardProcess) end(why string) {
 	f := family{group: g.group, root: func() (root, guard int) {
-		switch {
-		case g.parent:
-			return os.Getpid(), 0
-		case g.root != 0 && os.Getppid() == g.root: // holdfast is stopped, and the job is its descendant
-			return g.root, os.Getpid()
+		if g.root != 0 && os.Getppid() == g.root { // holdfast is stopped, and the job is its descendant
+			root = g.root
 		}
-		return 0, os.Getpid()
+		return root, os.Getpid()
 	}}
 	found := f.alive()
 	if found {

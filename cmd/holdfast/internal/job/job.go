@@ -7,11 +7,9 @@
 // So a job does not continue after SIGKILL of holdfast.
 //
 // Killing a job kills its group, and on Linux all its descendants in any group or session:
-// there the guard is the parent of the job and adopts orphans (PR_SET_CHILD_SUBREAPER). If the
-// guard is killed, holdfast adopts the job and starts another guard. Some processes can
-// escape: on Linux an orphan that left the group, if both the guard and holdfast are killed
-// with SIGKILL; on other systems all processes that left the group; on all systems processes
-// that run as another user.
+// there holdfast adopts orphans (PR_SET_CHILD_SUBREAPER). Some processes can escape: on Linux an
+// orphan that left the group, if holdfast is killed with SIGKILL; on other systems all processes
+// that left the group; on all systems processes that run as another user.
 //
 // On Windows the job is a job object, which the system ends when holdfast ends for any reason.
 // There are no signals and no guard.
@@ -49,7 +47,7 @@ const (
 	Stopped                   // the job was stopped, for example by Ctrl-Z: call Suspend
 	Overdue                   // the guard kills the job, since Extend was not called in time
 	Ended                     // the first process of the job has ended
-	Unguarded                 // the guard died and could not be replaced
+	Unguarded                 // the guard was killed
 )
 
 var (

@@ -1,9 +1,7 @@
 package job
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,18 +23,6 @@ type Job struct {
 
 // Inner does nothing on Windows.
 func Inner([]string) {}
-
-// Lookup finds the executable of a command. Its error matches ErrNotFound or ErrNotExecutable.
-func Lookup(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	switch {
-	case err == nil || errors.Is(err, exec.ErrDot):
-		return path, nil
-	case errors.Is(err, fs.ErrPermission):
-		return "", fmt.Errorf("%w: %w", ErrNotExecutable, err)
-	}
-	return "", fmt.Errorf("%w: %w", ErrNotFound, err)
-}
 
 // Start prepares the job. The system ends all processes in the job object when its last handle
 // is closed, which happens when holdfast ends for any reason.
@@ -76,12 +62,7 @@ func (j *Job) Release() {
 			j.cmd.Process.Kill()
 			j.cmd.Wait()
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: %w", ErrNotFound, err)
-		} else {
-			err = fmt.Errorf("%w: %w", ErrNotExecutable, err)
-		}
-		j.events <- Event{Kind: Failed, Err: err}
+		j.events <- Event{Kind: Failed, Err: execError(err)}
 		j.events <- Event{Kind: Ended, Code: 126}
 		return
 	}
@@ -120,9 +101,6 @@ func (j *Job) Kill() error { return windows.TerminateJobObject(j.object, 1) }
 
 // Alive returns false: the state of the other processes is unknown.
 func (j *Job) Alive() bool { return false }
-
-// GroupAlive returns false: there are no process groups.
-func (j *Job) GroupAlive() bool { return false }
 
 // Suspend does nothing: a job cannot be stopped.
 func (j *Job) Suspend(syscall.Signal, func()) {}
@@ -170,12 +148,3 @@ func Foreground() bool { return false }
 
 // SurviveWrites does nothing: a failed write is an error anyway.
 func SurviveWrites() {}
-
-// NotifyStop does nothing: Ctrl-Z does not stop a process on Windows.
-func NotifyStop(chan<- os.Signal) {}
-
-// StopSelf does nothing: a process cannot be stopped.
-func StopSelf(chan<- os.Signal) {}
-
-// Stops returns false for all signals.
-func Stops(os.Signal) bool { return false }

@@ -10,9 +10,7 @@ import (
 
 // adoptOrphans makes this process the parent of descendants whose parent has ended, so that it
 // can find them.
-func adoptOrphans() bool {
-	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
-}
+func adoptOrphans() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // rename changes the name of the guard's process, so that killall(1) and pkill(1) do not find the
 // guard when they look for holdfast.

@@ -7,10 +7,8 @@ import (
 	"os"
 )
 
-func adoptOrphans() bool { return false }
-
-// startJob is supported only on systems where the guard can adopt orphans.
-func (g *guardProcess) startJob(int, int) error { return errors.ErrUnsupported }
+// adoptOrphans is not supported.
+func adoptOrphans() {}
 
 func rename(string) {}
 

@@ -15,12 +15,21 @@ import (
 
 // forwarded are the signals that are forwarded to the job: all signals that can be caught, except
 // those that concern only this process. The kernel or the Go runtime sends CHLD, PIPE, URG, PROF,
-// XFSZ and signals such as SEGV. TTIN and TTOU concern access to the terminal.
-var forwarded = append([]syscall.Signal{
-	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGALRM,
-	syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
-	syscall.SIGIO, syscall.SIGXCPU, syscall.SIGVTALRM,
-}, systemSignals()...)
+// XFSZ and signals such as SEGV. TSTP, TTIN and TTOU concern the terminal. 32 to 34 belong to the C
+// library of Linux.
+var forwarded = func() (all []syscall.Signal) {
+	own := []syscall.Signal{
+		syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCHLD, syscall.SIGPIPE,
+		syscall.SIGURG, syscall.SIGPROF, syscall.SIGXFSZ, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE,
+		syscall.SIGSEGV, syscall.SIGSYS, 32, 33, 34,
+	}
+	for sig := syscall.Signal(1); sig <= 64; sig++ {
+		if !slices.Contains(own, sig) {
+			all = append(all, sig)
+		}
+	}
+	return all
+}()
 
 // Notify relays the signals that the job gets to the channel. If HUP or INT was ignored when
 // holdfast was started, it stays ignored for holdfast and for the job, as nohup expects. For
@@ -39,9 +48,6 @@ func SurviveWrites() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGXFSZ)
 }
 
-// NotifyStop relays Ctrl-Z to the channel. Without it, Ctrl-Z stops this process.
-func NotifyStop(to chan<- os.Signal) { signal.Notify(to, syscall.SIGTSTP) }
-
 // Ends reports whether a signal asks a program to end, and its number.
 func Ends(sig os.Signal) (int, bool) {
 	s, ok := sig.(syscall.Signal)
@@ -55,27 +61,14 @@ func Ends(sig os.Signal) (int, bool) {
 	return int(s), true
 }
 
-// Stops reports whether a signal is the one that Ctrl-Z sends.
-func Stops(sig os.Signal) bool { return sig == syscall.SIGTSTP }
-
-// ParseSignal parses TERM, SIGTERM or a number.
+// ParseSignal parses TERM or SIGTERM.
 func ParseSignal(s string) (syscall.Signal, bool) {
 	name := strings.ToUpper(s)
 	if !strings.HasPrefix(name, "SIG") {
 		name = "SIG" + name
 	}
-	if sig := unix.SignalNum(name); sig != 0 {
-		return sig, true
-	}
-	n := 0
-	for _, r := range s {
-		if r < '0' || r > '9' || n > 64 {
-			return 0, false
-		}
-		n = 10*n + int(r-'0')
-	}
-	sig := syscall.Signal(n)
-	return sig, unix.SignalName(sig) != "" || slices.Contains(forwarded, sig)
+	sig := unix.SignalNum(name)
+	return sig, sig != 0
 }
 
 // SignalName returns the name of a signal, such as "SIGTERM".
@@ -100,10 +93,10 @@ func DieOf(sig syscall.Signal) {
 // signalTime is longer than it takes to deliver a signal from this process to itself.
 const signalTime = time.Second
 
-// StopSelf stops this process and its group, such as a pipeline, as Ctrl-Z does, and returns when
+// stopSelf stops this process and its group, such as a pipeline, as Ctrl-Z does, and returns when
 // they are continued. If no shell could continue them it returns at once: the system ignores
-// Ctrl-Z in that case too. Signals is the channel that was passed to NotifyStop.
-func StopSelf(signals chan<- os.Signal) {
+// Ctrl-Z in that case too. Signals is the channel that gets Ctrl-Z.
+func stopSelf(signals chan<- os.Signal) {
 	if orphaned() {
 		return
 	}
@@ -111,7 +104,7 @@ func StopSelf(signals chan<- os.Signal) {
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
 	signal.Ignore(syscall.SIGTSTP) // Go cannot restore its default action, which is to stop
-	defer NotifyStop(signals)
+	defer signal.Notify(signals, syscall.SIGTSTP)
 	syscall.Kill(0, syscall.SIGTSTP)
 	syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	select {

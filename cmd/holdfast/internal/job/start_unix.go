@@ -6,10 +6,10 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -33,19 +33,14 @@ type Job struct {
 
 	mu    sync.Mutex
 	watch map[int]func(syscall.WaitStatus) // called when the state of the child with this process ID changes
-	kill  time.Time
 	guard *guard
-	quick int // consecutive guards that died soon
 }
 
 // A guard is the end of holdfast in its conversation with a guard process.
 type guard struct {
-	pid    int
-	parent bool // the guard is the parent of the job
-	to     *os.File
-	begun  time.Time
-	heard  chan struct{} // closed when all its messages were read
-	gone   chan struct{} // closed when it has ended
+	pid      int
+	to, from *os.File
+	gone     chan struct{} // closed when it has ended
 }
 
 // tell sends a message. It does not wait: a guard that has been stopped for long may have a full pipe.
@@ -64,26 +59,21 @@ const readyTime = 10 * time.Second
 
 // Start starts the process of the job and its guard; Release then lets the job begin. Signals is
 // the channel that was passed to Notify. It receives Ctrl-Z from now on.
-//
-// If the system lets a process adopt orphans, the guard is the parent of the job. Then all
-// processes that the job starts stay descendants of the guard, and the guard finds them even
-// after holdfast was killed. On other systems holdfast is the parent.
 func Start(spec Spec, signals chan<- os.Signal) (*Job, error) {
 	self, err := executablePath()
 	if err != nil {
 		return nil, err
 	}
 	j := &Job{
-		spec: spec, self: self, kill: spec.Kill, alone: !hasChildren(),
+		spec: spec, self: self, alone: !hasChildren(),
 		events: make(chan Event, 64), reported: make(chan struct{}), watch: make(map[int]func(syscall.WaitStatus)),
 		terminal: openTerminal(), signals: signals,
 	}
-	adopts := adoptOrphans()
-	guarded := !spec.Kill.IsZero()
-	if err := j.startJob(guarded && adopts); err != nil {
+	adoptOrphans()
+	if err := j.startJob(); err != nil {
 		return nil, err
 	}
-	if guarded && !adopts {
+	if !spec.Kill.IsZero() {
 		if err := j.startGuard(); err != nil {
 			j.Abandon()
 			return nil, err
@@ -91,7 +81,7 @@ func Start(spec Spec, signals chan<- os.Signal) (*Job, error) {
 	}
 	j.terminal.job = j.group
 	if !signal.Ignored(syscall.SIGTSTP) {
-		NotifyStop(signals)
+		signal.Notify(signals, syscall.SIGTSTP) // otherwise Ctrl-Z stops this process
 	}
 	return j, nil
 }
@@ -103,8 +93,8 @@ func hasChildren() bool {
 	return !errors.Is(err, syscall.ECHILD)
 }
 
-// startJob starts the process that becomes the job, or a guard that starts it. See becomeJob.
-func (j *Job) startJob(byGuard bool) error {
+// startJob starts the process that becomes the job. See becomeJob.
+func (j *Job) startJob() error {
 	gateIn, gateOut, err := os.Pipe()
 	if err != nil {
 		return err
@@ -116,34 +106,16 @@ func (j *Job) startJob(byGuard bool) error {
 		return err
 	}
 	defer reportOut.Close()
-	if byGuard {
-		err = j.startParent(gateIn, reportOut)
-	} else {
-		attr := jobAttr()
-		attr.Env = j.spec.Env
-		args := execArgs(fdText(gateIn), fdText(reportOut), append([]string{j.spec.Path}, j.spec.Args...))
-		if j.group, err = j.start(args, attr, j.jobChanged, gateIn, reportOut); err != nil {
-			err = fmt.Errorf("cannot start a process: %w", err)
-		}
-	}
-	if err != nil {
+	attr := &syscall.ProcAttr{Env: j.spec.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
+	args := append([]string{"holdfast-exec", hiddenExec, fdText(gateIn), fdText(reportOut), j.spec.Path}, j.spec.Args...)
+	if j.group, err = j.start(args, attr, j.jobChanged, gateIn, reportOut); err != nil {
 		gateOut.Close()
 		reportIn.Close()
-		return err
+		return fmt.Errorf("cannot start a process: %w", err)
 	}
 	j.gate = gateOut
 	go j.report(reportIn)
 	return nil
-}
-
-// execArgs returns the arguments of the process that becomes the job.
-func execArgs(gate, report string, command []string) []string {
-	return append([]string{"holdfast-exec", hiddenExec, gate, report}, command...)
-}
-
-// jobAttr returns the attributes of the process that becomes the job.
-func jobAttr() *syscall.ProcAttr {
-	return &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
 }
 
 // start starts a process that inherits the files under the same descriptor numbers. Holdfast uses
@@ -210,164 +182,96 @@ func (j *Job) jobChanged(status syscall.WaitStatus) {
 	e := Event{Kind: Ended, Code: status.ExitStatus()}
 	if status.Signaled() {
 		e.Code, e.Signal = 128+int(status.Signal()), status.Signal()
+		j.mu.Lock()
+		if j.guard != nil && j.guard.overdue() {
+			j.events <- Event{Kind: Overdue}
+		}
+		j.mu.Unlock()
 	}
 	j.ended.Do(func() { j.events <- e })
 }
 
-// startParent starts a guard that starts the job and stays its parent. The guard is in the
-// session of holdfast, so that the job is in that session too and can have the terminal.
-func (j *Job) startParent(gate, report *os.File) error {
-	attr := jobAttr()
-	attr.Env = j.spec.Env
-	g, lines, err := j.runGuard([2]string{fdText(gate), fdText(report)}, attr, gate, report)
-	if err != nil {
-		return err
-	}
-	g.parent = true
-	g.to.SetWriteDeadline(time.Now().Add(readyTime))
-	command := strings.Join(append([]string{j.spec.Path}, j.spec.Args...), "\x00")
-	fmt.Fprintf(g.to, "start %d\n%s", len(command), command) // if this fails, there is no reply
-	g.to.SetWriteDeadline(time.Time{})
-	line, err := lines.ReadString('\n')
-	if err == nil {
-		_, err = fmt.Sscanf(line, "job %d\n", &j.group)
-	}
-	if err != nil {
-		g.to.Close() // ends the guard
-		lines.Close()
-		return guardError(err)
-	}
-	j.mu.Lock()
-	j.watch[j.group] = func(status syscall.WaitStatus) { // holdfast adopts the job when the guard ends
-		<-g.heard // the guard may have sent overdue
-		j.jobChanged(status)
-	}
-	j.mu.Unlock()
-	return j.useGuard(g, lines)
-}
-
-// startGuard starts a guard for a job that was started already.
-func (j *Job) startGuard() error {
+// startGuard starts the guard, tells it when to kill the job, and waits until it is ready. The guard
+// is in a session of its own, so it gets no signal of the terminal.
+func (j *Job) startGuard() (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cannot start the guard of the job: %w", err)
+		}
+	}()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
-	root := 0
-	if j.alone {
-		root = os.Getpid()
-	}
-	g, lines, err := j.runGuard([2]string{strconv.Itoa(j.group), strconv.Itoa(root)}, &syscall.ProcAttr{
-		Env:   os.Environ(),
-		Files: []uintptr{null.Fd(), null.Fd(), 2},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		return err
-	}
-	return j.useGuard(g, lines)
-}
-
-// guardLines are the messages from a guard.
-type guardLines struct {
-	*bufio.Reader
-	*os.File
-}
-
-func (l guardLines) Close() error { return l.File.Close() }
-
-// runGuard starts a guard process.
-func (j *Job) runGuard(args [2]string, attr *syscall.ProcAttr, files ...*os.File) (*guard, guardLines, error) {
 	in, to, err := os.Pipe()
 	if err != nil {
-		return nil, guardLines{}, err
+		return err
 	}
 	defer in.Close()
 	from, out, err := os.Pipe()
 	if err != nil {
 		to.Close()
-		return nil, guardLines{}, err
+		return err
 	}
 	defer out.Close()
-	part, mute := hiddenGuard, "loud"
-	if len(files) > 0 {
-		part = hiddenParent
+	root, mute := 0, "loud"
+	if j.alone {
+		root = os.Getpid()
 	}
 	if j.spec.Mute {
 		mute = "mute"
 	}
-	g := &guard{to: to, begun: time.Now(), heard: make(chan struct{}), gone: make(chan struct{})}
-	g.pid, err = j.start([]string{"hf-guard", part, fdText(in), fdText(out), args[0], args[1], mute}, attr,
-		func(status syscall.WaitStatus) {
-			if status.Stopped() {
-				// It must run, since only its parent learns of the end of the job.
-				syscall.Kill(g.pid, syscall.SIGCONT)
-				return
-			}
-			close(g.gone)
-			go j.guardDied(g)
-		}, append(files, in, out)...)
-	if err != nil {
-		to.Close()
-		from.Close()
-		return nil, guardLines{}, guardError(err)
+	g := &guard{to: to, from: from, gone: make(chan struct{})}
+	args := []string{"hf-guard", hiddenGuard, fdText(in), fdText(out), strconv.Itoa(j.group), strconv.Itoa(root), mute}
+	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{null.Fd(), null.Fd(), 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if g.pid, err = j.start(args, attr, func(status syscall.WaitStatus) { j.guardChanged(g, status) }, in, out); err != nil {
+		g.close()
+		return err
 	}
-	from.SetReadDeadline(time.Now().Add(readyTime))
-	return g, guardLines{bufio.NewReader(from), from}, nil
-}
-
-func guardError(err error) error { return fmt.Errorf("cannot start the guard of the job: %w", err) }
-
-// useGuard tells the guard when to kill the job, and waits for its reply.
-func (j *Job) useGuard(g *guard, lines guardLines) error {
 	j.mu.Lock()
 	j.guard = g
-	g.tell(message(j.kill))
 	j.mu.Unlock()
-	if line, err := lines.ReadString('\n'); err != nil || line != ready {
-		lines.Close()
-		return guardError(fmt.Errorf("it replied %q: %w", line, err))
+	j.Extend(j.spec.Kill)
+	from.SetReadDeadline(time.Now().Add(readyTime))
+	reply := make([]byte, len(ready))
+	if _, err := io.ReadFull(from, reply); err != nil || string(reply) != ready {
+		return fmt.Errorf("it replied %q: %w", reply, err)
 	}
-	lines.SetReadDeadline(time.Time{})
-	go j.listen(g, lines)
+	from.SetReadDeadline(time.Time{})
 	return nil
 }
 
-// listen reads the messages from the guard, until the guard ends.
-func (j *Job) listen(g *guard, lines guardLines) {
-	defer lines.Close()
-	defer close(g.heard)
-	for {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			return
-		}
-		if line == overdue {
-			j.events <- Event{Kind: Overdue}
-		}
-		var status uint32
-		if _, err := fmt.Sscanf(line, "status %d\n", &status); err == nil {
-			j.jobChanged(syscall.WaitStatus(status))
-		}
+// overdue reports whether the guard has said that it kills the job. The guard says so before it kills,
+// so the message is there when the job has ended.
+func (g *guard) overdue() bool {
+	message, n := make([]byte, len(overdue)), 0
+	if pipe, err := g.from.SyscallConn(); err == nil {
+		pipe.Read(func(fd uintptr) bool {
+			n, _ = syscall.Read(int(fd), message)
+			return true // does not wait
+		})
 	}
+	return n > 0 && string(message[:n]) == overdue
 }
 
-// guardDied replaces a guard that was killed, unless guards die several times in a row.
-func (j *Job) guardDied(g *guard) {
-	const soon, limit = time.Second, 3
-	j.mu.Lock()
-	expected := j.guard != g
-	if j.quick++; time.Since(g.begun) > soon {
-		j.quick = 0
-	}
-	quick := j.quick
-	g.parent = false // holdfast is the parent now
-	j.mu.Unlock()
-	if expected {
+func (g *guard) close() {
+	g.to.Close()
+	g.from.Close()
+}
+
+// guardChanged handles the end of the guard, and continues a guard that was stopped.
+func (j *Job) guardChanged(g *guard, status syscall.WaitStatus) {
+	if status.Stopped() {
+		syscall.Kill(g.pid, syscall.SIGCONT)
 		return
 	}
-	g.to.Close()
-	if quick > limit || j.startGuard() != nil {
+	close(g.gone)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.guard == g && status.Signaled() {
+		j.guard = nil
+		g.close()
 		j.events <- Event{Kind: Unguarded}
 	}
 }
@@ -377,9 +281,6 @@ func (j *Job) family() *family {
 	return &family{group: j.group, root: func() (root, guard int) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		if j.guard != nil && j.guard.parent {
-			return j.guard.pid, 0
-		}
 		if j.guard != nil {
 			guard = j.guard.pid
 		}

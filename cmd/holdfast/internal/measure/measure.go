@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,12 +20,6 @@ type Options struct {
 	Goroutines int
 }
 
-// Units of results.
-const (
-	Milliseconds = "ms"
-	Pairs        = "pairs/s" // a lock and its unlock
-)
-
 // A Result is one figure.
 type Result struct {
 	ID    string  `json:"id"`
@@ -36,22 +29,25 @@ type Result struct {
 	Limit float64 `json:"limit,omitempty"` // the same figure for plain calls to the store, in the same unit; 0 if unknown
 }
 
-// Steps is the number of measurements of Run.
-const Steps = 6
+const (
+	prefix  = "holdfast:bench:" // of all scratch names
+	owner   = "holdfast bench"
+	settle  = 5               // a load runs for a fifth of its time before it counts
+	cleanUp = 5 * time.Second // limits how long undoing a failed call may take
+)
 
-// settle is the fraction of a measurement, one fifth, for which a load runs before it counts.
-const settle = 5
+type run struct {
+	Options
+	store   store.Store
+	prefix  string
+	a, b    *holdfast.Client
+	waiting chan struct{} // has a value after a call of b has begun to wait
+}
 
-// cleanUp limits how long undoing a failed call may take.
-const cleanUp = 5 * time.Second
-
-// prefix is the prefix of all scratch names.
-const prefix = "holdfast:bench:"
-
-// Run measures two stores that are connections to the same server. It calls progress before each
-// measurement. It uses scratch names, and leaves nothing behind, even if it fails.
-func Run(ctx context.Context, a, b store.Store, opts Options, progress func(step int, text string)) ([]Result, error) {
-	r := &run{Options: opts, store: a, prefix: prefix + rand.Text() + ":", waiting: make(chan struct{}, 1), progress: progress}
+// Run measures two stores that are connections to the same server. It uses scratch names, and leaves
+// nothing behind, even if it fails.
+func Run(ctx context.Context, a, b store.Store, opts Options) (results []Result, err error) {
+	r := &run{Options: opts, store: a, prefix: prefix + rand.Text() + ":", waiting: make(chan struct{}, 1)}
 	observe := holdfast.WithObserver(func(e holdfast.Event) {
 		if e.Kind == holdfast.EventWaiting {
 			select {
@@ -60,78 +56,49 @@ func Run(ctx context.Context, a, b store.Store, opts Options, progress func(step
 			}
 		}
 	})
-	var err error
-	if r.a, err = holdfast.New(a, holdfast.WithPrefix(r.prefix), holdfast.WithOwner("holdfast bench")); err != nil {
+	if r.a, err = holdfast.New(a, holdfast.WithPrefix(r.prefix), holdfast.WithOwner(owner)); err != nil {
 		return nil, err
 	}
 	defer r.a.Close()
-	if r.b, err = holdfast.New(b, holdfast.WithPrefix(r.prefix), holdfast.WithOwner("holdfast bench"), observe); err != nil {
+	if r.b, err = holdfast.New(b, holdfast.WithPrefix(r.prefix), holdfast.WithOwner(owner), observe); err != nil {
 		return nil, err
 	}
 	defer r.b.Close()
-	if err := r.measure(ctx); err != nil {
-		return r.results, err
-	}
-	return r.results, r.leftovers(ctx)
-}
 
-type run struct {
-	Options
-	store    store.Store
-	prefix   string
-	a, b     *holdfast.Client
-	waiting  chan struct{} // has a value after a call of b has begun to wait
-	progress func(int, string)
-	results  []Result
-}
-
-func (r *run) add(id, text string, value float64, unit string, limit float64) {
-	r.results = append(r.results, Result{id, text, value, unit, limit})
-}
-
-func (r *run) measure(ctx context.Context) error {
 	many := fmt.Sprintf("%d goroutines", r.Goroutines)
-	r.progress(1, "calls of one goroutine")
 	trips, limit, err := r.load(ctx, 1, r.calls)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.add("round-trip.p50", "round trip, p50", milliseconds(quantile(trips, 50))/2, Milliseconds, 0)
-	r.add("round-trip.p99", "round trip, p99", milliseconds(quantile(trips, 99))/2, Milliseconds, 0)
-
-	r.progress(2, "calls of "+many)
 	_, limitMany, err := r.load(ctx, r.Goroutines, r.calls)
 	if err != nil {
-		return err
+		return nil, err
 	}
-
-	r.progress(3, "locks of one goroutine")
-	_, pairs, err := r.load(ctx, 1, r.pair)
+	_, one, err := r.load(ctx, 1, r.pair)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.add("pairs.one", "lock and unlock, 1 goroutine", pairs, Pairs, limit)
-
-	r.progress(4, "locks of "+many)
-	if _, pairs, err = r.load(ctx, r.Goroutines, r.pair); err != nil {
-		return err
+	_, pairs, err := r.load(ctx, r.Goroutines, r.pair)
+	if err != nil {
+		return nil, err
 	}
-	r.add("pairs.many", "lock and unlock, "+many, pairs, Pairs, limitMany)
-
-	r.progress(5, "one lock of "+many)
-	if _, pairs, err = r.load(ctx, r.Goroutines, func(ctx context.Context, _ int) error { return r.pair(ctx, -1) }); err != nil {
-		return err
+	_, hot, err := r.load(ctx, r.Goroutines, func(ctx context.Context, _ int) error { return r.pair(ctx, -1) })
+	if err != nil {
+		return nil, err
 	}
-	r.add("pairs.hot", "on one name, "+many, pairs, Pairs, 0)
-
-	r.progress(6, "hand-off")
 	took, err := r.handOffs(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.add("hand-off.p50", "hand-off to another client, p50", milliseconds(quantile(took, 50)), Milliseconds, 0)
-	r.add("hand-off.p99", "hand-off to another client, p99", milliseconds(quantile(took, 99)), Milliseconds, 0)
-	return nil
+	return []Result{
+		{"round-trip.p50", "round trip, p50", milliseconds(trips, 50) / 2, "ms", 0},
+		{"round-trip.p99", "round trip, p99", milliseconds(trips, 99) / 2, "ms", 0},
+		{"pairs.one", "lock and unlock, 1 goroutine", one, "pairs/s", limit},
+		{"pairs.many", "lock and unlock, " + many, pairs, "pairs/s", limitMany},
+		{"pairs.hot", "on one name, " + many, hot, "pairs/s", 0},
+		{"hand-off.p50", "hand-off to another client, p50", milliseconds(took, 50), "ms", 0},
+		{"hand-off.p99", "hand-off to another client, p99", milliseconds(took, 99), "ms", 0},
+	}, nil
 }
 
 // calls makes the store calls of one lock and one unlock, without the core of Holdfast. Locks on
@@ -139,7 +106,7 @@ func (r *run) measure(ctx context.Context) error {
 func (r *run) calls(ctx context.Context, i int) error {
 	req := store.Request{
 		Name: fmt.Sprint(r.prefix, "calls", i), ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
-		TTL: holdfast.DefaultTTL, Tokens: 1, Owner: "holdfast bench",
+		TTL: holdfast.DefaultTTL, Tokens: 1, Owner: owner,
 	}
 	if most := r.store.Capabilities().MaxTTL; most > 0 {
 		req.TTL = min(req.TTL, most)
@@ -171,7 +138,6 @@ func (r *run) pair(ctx context.Context, i int) error {
 // load calls do from n goroutines for the time of a measurement, at least once from each. It
 // returns how long each call took, sorted, and the number of calls per second.
 func (r *run) load(ctx context.Context, n int, do func(context.Context, int) error) (took []time.Duration, rate float64, err error) {
-	parent := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
@@ -206,10 +172,7 @@ func (r *run) load(ctx context.Context, n int, do func(context.Context, int) err
 		})
 	}
 	wg.Wait()
-	switch {
-	case parent.Err() != nil:
-		return nil, 0, context.Cause(parent)
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return nil, 0, context.Cause(ctx)
 	}
 	slices.Sort(took)
@@ -220,29 +183,26 @@ func (r *run) load(ctx context.Context, n int, do func(context.Context, int) err
 func (r *run) handOffs(ctx context.Context) (took []time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type outcome struct {
-		lease *holdfast.Lease
-		at    time.Time
-		err   error
-	}
 	for end := time.Now().Add(r.Time); len(took) == 0 || time.Now().Before(end); {
 		lease, err := r.a.Lock(ctx, "hand-off")
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case <-r.waiting: // of the last turn
-		default:
-		}
-		done := make(chan outcome, 1)
+		var (
+			next *holdfast.Lease
+			at   time.Time
+		)
+		done := make(chan error, 1)
 		go func() {
-			lease, err := r.b.Lock(ctx, "hand-off")
-			done <- outcome{lease, time.Now(), err}
+			var err error
+			next, err = r.b.Lock(ctx, "hand-off")
+			at = time.Now()
+			done <- err
 		}()
 		select {
 		case <-r.waiting:
-		case out := <-done:
-			return nil, errors.Join(errors.New("a second client did not wait for a lock that is held"), out.err)
+		case err := <-done:
+			return nil, errors.Join(errors.New("a second client did not wait for a lock that is held"), err)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -250,12 +210,11 @@ func (r *run) handOffs(ctx context.Context) (took []time.Duration, err error) {
 		if err := lease.Unlock(ctx); err != nil {
 			return nil, err
 		}
-		out := <-done
-		if out.err != nil {
-			return nil, out.err
+		if err := <-done; err != nil {
+			return nil, err
 		}
-		took = append(took, out.at.Sub(begin))
-		if err := out.lease.Unlock(ctx); err != nil {
+		took = append(took, at.Sub(begin))
+		if err := next.Unlock(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -263,24 +222,7 @@ func (r *run) handOffs(ctx context.Context) (took []time.Duration, err error) {
 	return took, nil
 }
 
-// leftovers returns an error if something is left of the scratch names.
-func (r *run) leftovers(ctx context.Context) error {
-	var left []string
-	for info, err := range r.a.List(ctx, "") {
-		if err != nil {
-			return err
-		}
-		left = append(left, r.prefix+info.Name)
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("these scratch names are still held: %s", strings.Join(left, ", "))
-	}
-	return nil
+// milliseconds returns the p-th percentile of sorted durations.
+func milliseconds(sorted []time.Duration, p int) float64 {
+	return float64(sorted[min(len(sorted)-1, len(sorted)*p/100)]) / float64(time.Millisecond)
 }
-
-// quantile returns the p-th percentile of sorted durations.
-func quantile(sorted []time.Duration, p int) time.Duration {
-	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -8,8 +8,3 @@ import "os"
 func Fancy(f *os.File) bool {
 	return IsTerminal(f) && os.Getenv("TERM") != "dumb"
 }
-
-// Colours reports whether output to a file may have colours. See https://no-color.org.
-func Colours(f *os.File) bool {
-	return Fancy(f) && os.Getenv("NO_COLOR") == ""
-}

@@ -23,22 +23,6 @@ func Size(f *os.File) (columns, lines int) {
 	return int(ws.Col), int(ws.Row)
 }
 
-// Keys makes a terminal deliver single keys without echo, until restore is called. Ctrl-C
-// still sends a signal.
-func Keys(f *os.File) (restore func(), err error) {
-	before, err := unix.IoctlGetTermios(fd(f), GetTermios)
-	if err != nil {
-		return nil, err
-	}
-	modes := *before
-	modes.Lflag &^= unix.ICANON | unix.ECHO
-	modes.Cc[unix.VMIN], modes.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(fd(f), SetTermios, &modes); err != nil {
-		return nil, err
-	}
-	return func() { unix.IoctlSetTermios(fd(f), SetTermios, before) }, nil
-}
-
 // fd is used only for the standard files. They are in blocking mode, so Fd does not change their
 // mode.
 func fd(f *os.File) int { return int(f.Fd()) }

@@ -1,7 +1,6 @@
 package tty
 
 import (
-	"errors"
 	"os"
 
 	"golang.org/x/sys/windows"
@@ -25,6 +24,3 @@ func Size(f *os.File) (columns, lines int) {
 	}
 	return int(info.Window.Right-info.Window.Left) + 1, int(info.Window.Bottom-info.Window.Top) + 1
 }
-
-// Keys is not supported on Windows.
-func Keys(*os.File) (restore func(), err error) { return nil, errors.ErrUnsupported }

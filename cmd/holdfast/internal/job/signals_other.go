@@ -1,7 +1,0 @@
-//go:build unix && !linux
-
-package job
-
-import "syscall"
-
-func systemSignals() []syscall.Signal { return nil }
