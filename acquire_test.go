@@ -14,446 +14,312 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A request may time out after the store has granted it.
-func TestRetriedAcquireRecognisesItsOwnGrant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		ids := map[store.ID]bool{}
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			ids[req.ID] = true
-			answer, err := s.Acquire(ctx, req)
-			if p.acquires.Load() < 3 {
-				return store.Answer{}, errNet // granted, but the reply is lost
+func TestAcquire(t *testing.T) {
+	scenarios{
+		// A request may time out after the store has granted it.
+		"a retry recognises its own grant": func(w *world) {
+			ids := map[store.ID]bool{}
+			w.p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {
+				ids[req.ID] = true
+				answer, err := w.s.Acquire(ctx, req)
+				if w.p.acquire.calls() < 3 {
+					return store.Answer{}, errNet // granted, but the reply is lost
+				}
+				return answer, err
+			})
+			lease := w.lock(w.c)
+			w.within(0, time.Second) // far less than a TTL
+			equal(w, "identities", len(ids), 1)
+			mustUnlock(w, lease)
+			w.free("n")
+		},
+		// redsync and redislock cleaned up with the context that had ended, which left the lock held
+		// until its TTL was over.
+		"a lost reply is undone": func(w *world) {
+			w.p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {
+				w.s.Acquire(ctx, req)
+				return store.Answer{}, hang(ctx)
+			})
+			for _, lock := range []func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error){w.c.Lock, w.c.TryLock, w.c.RLock} {
+				ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+				_, err := lock(ctx, "n")
+				cancel()
+				want(w, err, context.DeadlineExceeded)
+				synctest.Wait()
+				w.free("n")
 			}
-			return answer, err
-		}
-		c := newClient(t, p)
-		start := newClock()
-		lease := mustLock(t, c, "n")
-		start.wantWithin(t, 0, time.Second) // far less than a TTL
-		if len(ids) != 1 {
-			t.Errorf("asked under %d identities", len(ids))
-		}
-		mustUnlock(t, lease)
-		free(t, newClient(t, s), "n")
-	})
-}
-
-// redsync and redislock cleaned up with the context that had ended, which left the lock held
-// until its TTL was over.
-func TestAcquireWithALostReplyIsUndone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			if _, err := s.Acquire(ctx, req); err != nil {
-				return store.Answer{}, err
+		},
+		"the clean-up is retried": func(w *world) {
+			w.p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {
+				w.s.Acquire(ctx, req)
+				return store.Answer{}, errNet
+			})
+			w.p.leave.set(func(ctx context.Context, name string, id store.ID) error {
+				if w.p.leave.calls() < 4 {
+					return errNet
+				}
+				return w.s.Leave(ctx, name, id)
+			})
+			err := w.try(w.c)
+			want(w, err, holdfast.ErrUnavailable, errNet)
+			wantNone(w, err, holdfast.ErrHeld)
+			w.asked(1, 0, 0) // TryLock makes one attempt
+			time.Sleep(time.Second)
+			w.free("n")
+		},
+		// rueidislock blocks silently until the context ends.
+		"an unreachable store is reported soon": func(w *world) {
+			w.p.fail(errNet)
+			c, seen := w.observed()
+			_, err := c.Lock(context.Background(), "n")
+			want(w, err, holdfast.ErrUnavailable, errNet)
+			w.within(time.Second, 4*time.Second)
+			if seen.count(holdfast.EventError) != 7 || !strings.Contains(err.Error(), "7 attempts") {
+				w.Errorf("%d errors were observed, and the error reads %q", seen.count(holdfast.EventError), err)
 			}
-			return store.Answer{}, hang(ctx)
-		}
-		c, other := newClient(t, p), newClient(t, s)
-		for _, lock := range []func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error){c.Lock, c.TryLock, c.RLock} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, err := lock(ctx, "n")
+			_, err = c.Lock(w.Context(), "n", holdfast.Wait(300*time.Millisecond))
+			want(w, err, context.DeadlineExceeded, holdfast.ErrUnavailable, errNet)
+		},
+		"a waiter survives an outage": func(w *world) {
+			lease := w.lock(w.other)
+			got := w.later(w.c)
+			w.p.fail(errNet)
+			w.p.wait.set(func(context.Context, string, store.ID) error { return errNet })
+			mustUnlock(w, lease)
+			time.Sleep(time.Second)
+			w.p.heal()
+			mustUnlock(w, <-got)
+		},
+		"a lost wake-up is made up for by polling": func(w *world) {
+			w.p.wait.set(func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) })
+			lease := w.lock(w.other)
+			got := w.later(w.c)
+			mustUnlock(w, lease)
+			mustUnlock(w, <-got)
+			w.within(0, w.s.Capabilities().Heartbeat)
+		},
+		"a cancelled waiter leaves nothing queued": func(w *world) {
+			lease := w.lock(w.other)
+			ctx, cancel := context.WithCancel(w.Context())
+			over := w.laterErr(ctx, w.c)
 			cancel()
-			want(t, err, context.DeadlineExceeded)
+			want(w, <-over, context.Canceled, holdfast.ErrHeld)
+			w.took(0)
 			synctest.Wait()
-			free(t, other, "n")
-		}
-	})
-}
-
-func TestCleanUpOfAnAcquireIsRetried(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			s.Acquire(ctx, req)
-			return store.Answer{}, errNet
-		}
-		p.leave = func(ctx context.Context, name string, id store.ID) error {
-			if p.leaves.Load() < 4 {
-				return errNet
-			}
-			return s.Leave(ctx, name, id)
-		}
-		c, other := newClient(t, p), newClient(t, s)
-		_, err := c.TryLock(t.Context(), "n")
-		want(t, err, holdfast.ErrUnavailable, errNet)
-		time.Sleep(time.Second)
-		free(t, other, "n")
-	})
-}
-
-func TestTryLockMakesOneAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		p.acquire = failAcquire
-		c := newClient(t, p)
-		_, err := c.TryLock(t.Context(), "n")
-		want(t, err, holdfast.ErrUnavailable, errNet)
-		wantNone(t, err, holdfast.ErrHeld)
-		if n := p.acquires.Load(); n != 1 {
-			t.Errorf("%d attempts", n)
-		}
-	})
-}
-
-// rueidislock blocks silently until the context ends.
-func TestUnreachableStoreIsReportedSoon(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		p.acquire = failAcquire
-		var seen recorder
-		c := newClient(t, p, holdfast.WithObserver(seen.observe))
-		start := newClock()
-		_, err := c.Lock(context.Background(), "n")
-		want(t, err, holdfast.ErrUnavailable, errNet)
-		start.wantWithin(t, time.Second, 4*time.Second)
-		if seen.count(holdfast.EventError) != 7 || !strings.Contains(err.Error(), "7 attempts") {
-			t.Errorf("seen: %s; error reads %q", seen.kinds(), err)
-		}
-	})
-}
-
-func TestContextEndingDuringAnOutageReportsBothErrors(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		p.acquire = failAcquire
-		c := newClient(t, p)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		_, err := c.Lock(ctx, "n")
-		want(t, err, context.DeadlineExceeded, holdfast.ErrUnavailable, errNet)
-	})
-}
-
-func TestWaiterSurvivesAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		c, holder := newClient(t, p), newClient(t, s)
-		lease := mustLock(t, holder, "n")
-		got := later(t, c, "n")
-		p.set(func() {
-			p.acquire = failAcquire
-			p.wait = func(context.Context, string, store.ID) error { return errNet }
-		})
-		mustUnlock(t, lease)
-		time.Sleep(time.Second)
-		p.set(func() { p.acquire, p.wait = nil, nil })
-		mustUnlock(t, <-got)
-	})
-}
-
-// If a push is lost, the waiter is delayed but does not hang.
-func TestLostWakeUpIsMadeUpForByPolling(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		p.wait = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
-		c, holder := newClient(t, p), newClient(t, s)
-		lease := mustLock(t, holder, "n")
-		got := later(t, c, "n")
-		start := newClock()
-		mustUnlock(t, lease)
-		mustUnlock(t, <-got)
-		start.wantWithin(t, 0, s.Capabilities().Heartbeat)
-	})
-}
-
-func TestWaitingClientPollsRarely(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		c, holder := newClient(t, p), newClient(t, s)
-		lease := mustLock(t, holder, "n")
-		served := lineUp(t, 100, func(int) *holdfast.Client { return c }, "n", 0)
-		time.Sleep(time.Minute)
-		if n := p.acquires.Load(); n > 60 {
-			t.Errorf("100 waiting goroutines asked %d times in a minute", n)
-		}
-		mustUnlock(t, lease)
-		served()
-	})
-}
-
-func TestCancelledWaiterLeavesNothingQueued(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		c, holder := newClient(t, newProxy(s)), newClient(t, s)
-		lease := mustLock(t, holder, "n")
-		ctx, cancel := context.WithCancel(t.Context())
-		over := laterErr(ctx, c)
-		start := newClock()
-		cancel()
-		want(t, <-over, context.Canceled, holdfast.ErrHeld)
-		start.want(t, 0)
-		synctest.Wait()
-		if info, _ := holder.Inspect(t.Context(), "n"); len(info.Waiters) != 0 {
-			t.Errorf("%d waiters left in the queue", len(info.Waiters))
-		}
-		mustUnlock(t, lease)
-	})
-}
-
-func TestStoreWithoutAQueueIsPolledWithBackoff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		p.caps = func(caps *store.Capabilities) { caps.Features &^= store.FeatureQueue }
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			if req.Queue {
-				t.Error("asked to queue")
-			}
-			return s.Acquire(ctx, req)
-		}
-		c, holder := newClient(t, p), newClient(t, s)
-		lease := mustLock(t, holder, "n")
-		got := later(t, c, "n")
-		time.Sleep(10 * time.Second)
-		if n := p.acquires.Load(); n < 20 || n > 60 {
-			t.Errorf("asked %d times in 10 s", n)
-		}
-		start := newClock()
-		mustUnlock(t, lease)
-		mustUnlock(t, <-got)
-		start.wantWithin(t, 0, 500*time.Millisecond)
-		if n := p.waits.Load(); n != 0 {
-			t.Errorf("Wait was called %d times", n)
-		}
-	})
-}
-
-func TestStrategySeesAttemptsAndErrors(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		c, holder := newClient(t, p), newClient(t, s)
-		defer mustLock(t, holder, "n").Unlock(context.Background())
-
-		var held, failed []int
-		strategy := holdfast.StrategyFunc(func(attempt int, err error) (time.Duration, bool) {
-			var he *holdfast.HeldError
-			switch {
-			case errors.As(err, &he) && len(he.Holders) == 1:
-				held = append(held, attempt)
-			case errors.Is(err, holdfast.ErrUnavailable):
-				failed = append(failed, attempt)
-			}
-			return time.Second, attempt < 3
-		})
-		start := newClock()
-		_, err := c.Lock(t.Context(), "n", holdfast.Retry(strategy))
-		want(t, err, holdfast.ErrHeld)
-		start.want(t, 2*time.Second)
-		if len(held) != 3 || held[2] != 3 || len(failed) != 0 {
-			t.Errorf("attempts seen: held %v, failed %v", held, failed)
-		}
-		synctest.Wait()
-		if info, _ := holder.Inspect(t.Context(), "n"); len(info.Waiters) != 0 {
-			t.Error("left in the queue after giving up")
-		}
-
-		p.set(func() { p.acquire = failAcquire })
-		start = newClock()
-		_, err = c.Lock(t.Context(), "n", holdfast.Retry(strategy))
-		want(t, err, holdfast.ErrUnavailable)
-		start.want(t, 2*time.Second)
-		if len(failed) != 3 {
-			t.Errorf("failures seen: %v", failed)
-		}
-	})
-}
-
-func TestRetriesKeepThePlaceInTheQueue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		patient, later, holder := newClient(t, s), newClient(t, s), newClient(t, s)
-		lease := mustLock(t, holder, "n")
-		got := make(chan string, 2)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		wg.Go(func() {
-			lease := mustLock(t, patient, "n", holdfast.Retry(holdfast.Every(time.Hour)))
-			got <- "patient"
-			mustUnlock(t, lease)
-		})
-		synctest.Wait()
-		wg.Go(func() {
-			lease := mustLock(t, later, "n")
-			got <- "later"
-			mustUnlock(t, lease)
-		})
-		time.Sleep(10 * time.Minute) // far longer than a heartbeat
-		start := newClock()
-		mustUnlock(t, lease)
-		if first := <-got; first != "patient" {
-			t.Errorf("%s was served first", first)
-		}
-		<-got
-		start.want(t, 0) // woken, not polling
-	})
-}
-
-// In redislock, a strategy that was used twice had no attempts left.
-func TestStrategyCanBeSharedByConcurrentCalls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		holder := newClient(t, s)
-		defer mustLock(t, holder, "n").Unlock(context.Background())
-		strategy := holdfast.MaxAttempts(4, holdfast.Every(time.Second))
-		var wg sync.WaitGroup
-		for range 10 {
-			c := newClient(t, s)
-			wg.Go(func() {
-				for range 3 {
-					start := newClock()
-					_, err := c.Lock(t.Context(), "n", holdfast.Retry(strategy))
-					want(t, err, holdfast.ErrHeld)
-					start.want(t, 3*time.Second)
+			info, _ := w.other.Inspect(w.Context(), "n")
+			equal(w, "waiters left in the queue", len(info.Waiters), 0)
+			mustUnlock(w, lease)
+		},
+		"a store without a queue is polled with backoff": func(w *world) {
+			p := withoutQueue(w.s)
+			p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {
+				if req.Queue {
+					w.Error("asked to queue")
 				}
+				return w.s.Acquire(ctx, req)
 			})
-		}
-		wg.Wait()
-	})
-}
-
-// After a cancelled wait, the store may still have the waiter of this client. It must not cause a
-// refusal.
-func TestTryLockIsNotRefusedBecauseOfAnEarlierCancelledWait(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		p.leave = func(ctx context.Context, name string, id store.ID) error {
-			time.Sleep(100 * time.Millisecond)
-			return s.Leave(ctx, name, id)
-		}
-		c, other := newClient(t, p), newClient(t, s)
-		blocker := mustLock(t, other, "n")
-		_, err := c.Lock(t.Context(), "n", holdfast.Wait(time.Second))
-		want(t, err, holdfast.ErrHeld, context.DeadlineExceeded)
-		mustUnlock(t, blocker)
-		lease, err := c.TryLock(t.Context(), "n")
-		if err != nil {
-			t.Fatalf("refused because of its own waiter: %v", err)
-		}
-		mustUnlock(t, lease)
-	})
-}
-
-func TestHungCleanUpDelaysTheNextCallOnlyBriefly(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		p.leave = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
-		c, other := newClient(t, p), newClient(t, s)
-		blocker := mustLock(t, other, "n")
-		_, err := c.Lock(t.Context(), "n", holdfast.Wait(time.Second))
-		want(t, err, holdfast.ErrHeld)
-		start := newClock()
-		_, err = c.TryLock(t.Context(), "n")
-		want(t, err, holdfast.ErrHeld)
-		start.want(t, time.Second)
-		mustUnlock(t, blocker)
-	})
-}
-
-// The store may grant a queued request at any time, with the TTL and meta of the request. A call
-// that takes over its identity must have the same TTL and meta.
-func TestRequestsUnderOneIdentityAreIdentical(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		type asked struct {
-			ttl  time.Duration
-			meta string
-		}
-		var mu sync.Mutex
-		requests := make(map[store.ID]asked)
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			mu.Lock()
-			now := asked{req.TTL, req.Meta}
-			if before, ok := requests[req.ID]; ok && before != now {
-				t.Errorf("asked for %v and then for %v under one identity", before, now)
+			lease := w.lock(w.other)
+			got := w.later(newClient(w, p))
+			time.Sleep(10 * time.Second)
+			if n := p.acquire.calls(); n < 20 || n > 60 {
+				w.Errorf("asked %d times in 10 s", n)
 			}
-			requests[req.ID] = now
-			mu.Unlock()
-			return s.Acquire(ctx, req)
-		}
-		c, other := newClient(t, p), newClient(t, s)
-		blocker := mustLock(t, other, "n")
-		var wg sync.WaitGroup
-		for i, opts := range [][]holdfast.CallOption{
-			{holdfast.TTL(time.Second), holdfast.Wait(time.Second)}, // gives up
-			{holdfast.TTL(8 * time.Second), holdfast.Wait(2 * time.Second)},
-			{holdfast.TTL(8 * time.Second), holdfast.Meta("x"), holdfast.Wait(3 * time.Second)},
-			{holdfast.TTL(8 * time.Second), holdfast.Meta("x")}, // may take over the place
-		} {
-			wg.Go(func() {
-				lease, err := c.Lock(t.Context(), "n", opts...)
-				if i < 3 {
-					want(t, err, holdfast.ErrHeld)
-				} else if err != nil {
-					t.Error(err)
-				} else {
-					mustUnlock(t, lease)
+			w.mark()
+			mustUnlock(w, lease)
+			mustUnlock(w, <-got)
+			w.within(0, 500*time.Millisecond)
+			equal(w, "calls of Wait", p.wait.calls(), 0)
+		},
+		"retries keep the place in the queue": func(w *world) {
+			lease := w.lock(w.other)
+			patient := w.later(w.c, holdfast.Retry(holdfast.Every(time.Hour)))
+			next := w.later(w.client())
+			time.Sleep(10 * time.Minute) // far longer than a heartbeat
+			w.mark()
+			mustUnlock(w, lease)
+			mustUnlock(w, <-patient) // it is first
+			mustUnlock(w, <-next)
+			w.took(0) // woken, not polling
+		},
+		// After a cancelled wait, the store may still have the waiter of this client.
+		"a TryLock is not refused because of an earlier cancelled wait": func(w *world) {
+			w.p.leave.set(func(ctx context.Context, name string, id store.ID) error {
+				time.Sleep(100 * time.Millisecond)
+				return w.s.Leave(ctx, name, id)
+			})
+			blocker := w.lock(w.other)
+			_, err := w.c.Lock(w.Context(), "n", holdfast.Wait(time.Second))
+			want(w, err, holdfast.ErrHeld, context.DeadlineExceeded)
+			mustUnlock(w, blocker)
+			must(w, w.try(w.c))
+		},
+		"a hung clean-up delays the next call only briefly": func(w *world) {
+			w.p.leave.set(func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) })
+			w.lock(w.other)
+			_, err := w.c.Lock(w.Context(), "n", holdfast.Wait(time.Second))
+			want(w, err, holdfast.ErrHeld)
+			want(w, w.try(w.c), holdfast.ErrHeld)
+			w.took(2 * time.Second)
+		},
+		// The store may grant a queued request at any time, with the TTL and meta of the request. A
+		// call that takes over its identity must have the same TTL and meta.
+		"requests under one identity are identical": func(w *world) {
+			type asked struct {
+				ttl  time.Duration
+				meta string
+			}
+			requests := map[store.ID]asked{}
+			w.p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {
+				now := asked{req.TTL, req.Meta}
+				if before, ok := requests[req.ID]; ok {
+					equal(w, "asked again under one identity", now, before)
 				}
+				requests[req.ID] = now
+				return w.s.Acquire(ctx, req)
+			})
+			blocker := w.lock(w.other)
+			var over []<-chan error
+			for _, opts := range [][]holdfast.CallOption{
+				{holdfast.TTL(time.Second), holdfast.Wait(time.Second)}, // gives up
+				{holdfast.TTL(8 * time.Second), holdfast.Wait(2 * time.Second)},
+				{holdfast.TTL(8 * time.Second), holdfast.Meta("x"), holdfast.Wait(3 * time.Second)},
+				{holdfast.TTL(8 * time.Second), holdfast.Meta("x")}, // takes over the place
+			} {
+				over = append(over, w.laterErr(w.Context(), w.c, opts...))
+			}
+			time.Sleep(4 * time.Second)
+			mustUnlock(w, blocker)
+			for _, over := range over[:3] {
+				want(w, <-over, holdfast.ErrHeld)
+			}
+			must(w, <-over[3])
+			equal(w, "identities", len(requests), 3)
+		},
+		"concurrent TryLocks do not add up their timeouts": func(w *world) {
+			w.p.hang()
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(func() { w.try(w.c) })
+			}
+			wg.Wait()
+			w.within(0, 6*time.Second)
+		},
+		"a TryLock fails soon while another call retries": func(w *world) {
+			w.p.fail(errNet)
+			go w.c.Campaign(context.Background(), "n", nothing)
+			synctest.Wait()
+			want(w, w.try(w.c), holdfast.ErrUnavailable)
+			w.within(0, 10*time.Second)
+		},
+	}.run(t)
+}
+
+func TestStrategies(t *testing.T) {
+	scenarios{
+		"a strategy sees attempts and errors": func(w *world) {
+			w.lock(w.other)
+			var held, failed int
+			strategy := holdfast.Retry(holdfast.StrategyFunc(func(attempt int, err error) (time.Duration, bool) {
+				var he *holdfast.HeldError
+				switch {
+				case errors.As(err, &he) && len(he.Holders) == 1:
+					held = attempt
+				case errors.Is(err, holdfast.ErrUnavailable):
+					failed = attempt
+				}
+				return time.Second, attempt < 3
+			}))
+			_, err := w.c.Lock(w.Context(), "n", strategy)
+			want(w, err, holdfast.ErrHeld)
+			w.took(2 * time.Second)
+			if held != 3 || failed != 0 {
+				w.Errorf("attempts seen: held %v, failed %v", held, failed)
+			}
+			synctest.Wait()
+			info, _ := w.other.Inspect(w.Context(), "n")
+			equal(w, "waiters left in the queue", len(info.Waiters), 0)
+			w.p.fail(errNet)
+			w.mark()
+			_, err = w.c.Lock(w.Context(), "n", strategy)
+			want(w, err, holdfast.ErrUnavailable)
+			w.took(2 * time.Second)
+			equal(w, "failures seen", failed, 3)
+		},
+		"refusals and failures count together": func(w *world) {
+			w.p.wait.set(func(context.Context, string, store.ID) error { return errNet })
+			w.lock(w.other)
+			w.c.Lock(w.Context(), "n", holdfast.Wait(time.Hour), holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Every(time.Second))))
+			if n := w.p.acquire.calls(); n > 3 {
+				w.Errorf("MaxAttempts(3) asked %d times", n)
+			}
+		},
+		"a strategy that panics blocks nothing, and is observed": func(w *world) {
+			c, seen := w.observed()
+			panics := holdfast.Retry(holdfast.StrategyFunc(func(int, error) (time.Duration, bool) { panic("no") }))
+			w.p.acquire.set(failAcquire)
+			func() {
+				defer func() { recover() }()
+				c.Lock(w.Context(), "n", panics)
+			}()
+			if e := seen.last(holdfast.EventGaveUp); e.Err == nil {
+				w.Errorf("%+v", e)
+			}
+			w.p.heal()
+			_, err := c.Lock(w.Context(), "n", holdfast.Wait(time.Hour))
+			must(w, err)
+			mustLock(w, w.other, "z")
+			func() {
+				defer func() { recover() }()
+				c.LockAll(w.Context(), []string{"a", "z"}, panics)
+			}()
+			w.free("a")
+		},
+		"a strategy keeps its pace in an outage while others wait": func(w *world) {
+			w.p.fail(errNet)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				_, err := w.c.Lock(w.Context(), "n", holdfast.Retry(holdfast.MaxAttempts(4, holdfast.Every(10*time.Second))))
+				want(w, err, holdfast.ErrUnavailable)
+				w.within(30*time.Second, 31*time.Second)
 			})
 			synctest.Wait()
+			wg.Go(func() { w.c.Lock(w.Context(), "n", holdfast.Wait(time.Hour)) })
+			wg.Wait()
+		},
+	}.run(t)
+	backoff := holdfast.Backoff(100*time.Millisecond, time.Second)
+	for attempt, full := range map[int]time.Duration{
+		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 4: 800 * time.Millisecond,
+		5: time.Second, 63: time.Second, 64: time.Second, 1 << 30: time.Second,
+	} {
+		different := map[time.Duration]bool{}
+		for range 100 {
+			wait, again := backoff.Next(attempt, errNet)
+			if wait < full/2 || wait > full || !again {
+				t.Fatalf("attempt %d: %v, want %v to %v", attempt, wait, full/2, full)
+			}
+			different[wait] = true
 		}
-		time.Sleep(4 * time.Second)
-		mustUnlock(t, blocker)
-		wg.Wait()
-		if len(requests) != 3 {
-			t.Errorf("%d identities, want 3: the last call takes over the place of the one before it", len(requests))
+		if len(different) < 2 {
+			t.Errorf("attempt %d: no jitter", attempt)
 		}
-	})
-}
-
-func TestConcurrentTryLocksDoNotAddUpTheirTimeoutsInAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		p.acquire = hangAcquire
-		c := newClient(t, p)
-		start := newClock()
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() { c.TryLock(context.Background(), "n") })
+	}
+	three := holdfast.MaxAttempts(3, holdfast.Every(time.Second))
+	for attempt, more := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
+		wait, again := three.Next(attempt, errNet)
+		if again != more || again && wait != time.Second {
+			t.Errorf("attempt %d: %v, %t", attempt, wait, again)
 		}
-		wg.Wait()
-		if d := time.Since(start.start); d > 6*time.Second {
-			t.Errorf("20 TryLocks against a hung store took %v, one takes 5 s", d)
-		}
-	})
-}
-
-func TestTryLockFailsSoonWhileAnotherCallRetriesDuringAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		p.acquire = failAcquire
-		c := newClient(t, p)
-		go c.Campaign(context.Background(), "n", func(ctx context.Context) error { return nil })
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		start := newClock()
-		_, err := c.TryLock(ctx, "n")
-		if d := time.Since(start.start); d > 10*time.Second {
-			t.Errorf("TryLock took %v: %v", d, err)
-		}
-	})
+	}
 }
 
 func TestSpuriousWakeUpsDoNotMakeTheClientSpin(t *testing.T) {
 	s := memstore.New()
 	p := newProxy(s)
-	p.wait = func(context.Context, string, store.ID) error { return nil } // the contract allows it to return early
-	holder, c := newClient(t, s), newClient(t, p)
-	mustLock(t, holder, "n")
-	c.Lock(t.Context(), "n", holdfast.Wait(200*time.Millisecond))
-	if n := p.acquires.Load(); n > 250 {
+	p.wait.set(func(context.Context, string, store.ID) error { return nil }) // the contract allows it to return early
+	mustLock(t, newClient(t, s), "n")
+	newClient(t, p).Lock(t.Context(), "n", holdfast.Wait(200*time.Millisecond))
+	if n := p.acquire.calls(); n > 250 {
 		t.Errorf("%d acquires in 200 ms", n)
 	}
 }

@@ -123,13 +123,10 @@ func (a *attempt) ask(ctx context.Context, now time.Duration) (store.Answer, err
 // last long enough, and another request under the same identity restarts its TTL.
 func (a *attempt) granted(ctx context.Context, answer *store.Answer) (*hold, error) {
 	c := a.c
-	if a.noRenew { // for other leases the first renewal shows what the store grants
-		if answer.TTL < a.Request.TTL && !a.extended {
-			// A store may grant a waiter a shorter TTL, because leases are renewed. This one is not.
-			a.extended = true
-			return nil, nil
-		}
-		c.warnShortTTL(a.Request.TTL, answer.TTL)
+	if a.noRenew && answer.TTL < a.Request.TTL && !a.extended {
+		// A store may grant a waiter a shorter TTL, because leases are renewed. This one is not.
+		a.extended = true
+		return nil, nil
 	}
 	h := c.newGrant(&a.call, a.sent, answer)
 	if !c.caps.Instant && c.now() >= h.g.Deadline() {

@@ -102,7 +102,7 @@ func detach(ctx context.Context) context.Context {
 }
 
 // workers is how many calls to the store inParallel has in flight at once.
-const workers = 32
+const workers = 64
 
 // inParallel calls do for each item, on up to workers goroutines, and returns when all are done.
 func inParallel[T any](items []T, do func(T)) {

@@ -3,7 +3,6 @@ package holdfast
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
@@ -28,8 +27,6 @@ type Client struct {
 	queue    localqueue.Queue
 	renewals renewal.Scheduler
 	warnings [EventLeaked + 1]warnings // by kind of event
-
-	warnedTTL atomic.Bool // the warning about a shorter TTL than requested was logged
 }
 
 // now is the time on the client's own monotonic clock, from which all deadlines count.

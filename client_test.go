@@ -9,288 +9,129 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/memstore"
 )
 
-func TestTwoClientsNeverHoldOneNameAtTheSameTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		lease := mustLock(t, a, "n")
-		_, err := b.TryLock(t.Context(), "n")
-		want(t, err, holdfast.ErrHeld)
-		mustUnlock(t, lease)
-		mustUnlock(t, mustLock(t, b, "n"))
-	})
-}
-
-func TestTryLockNamesTheHolder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		lease := mustLock(t, a, "n", holdfast.Meta("nightly backup"))
-		time.Sleep(3 * time.Second)
-		_, err := b.TryLock(t.Context(), "n")
-		var held *holdfast.HeldError
-		if !errors.As(err, &held) {
-			t.Fatalf("%v is not a HeldError", err)
-		}
-		h := held.Holders[0]
-		if h.Owner != "alice" || h.Meta != "nightly backup" || h.Token != lease.Token() || h.ID != lease.ID() || h.Left != 27*time.Second || h.Age != 3*time.Second {
-			t.Errorf("holder is %+v", h)
-		}
-		const text = `holdfast: try lock "n": held by alice for 3s, 27s left unless renewed (nightly backup)`
-		if err.Error() != text {
-			t.Errorf("error reads\n%s\nwant\n%s", err, text)
-		}
-	})
-}
-
-func TestTryLockFindsALocalHolderWithoutAskingTheStore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		c := newClient(t, p, holdfast.WithOwner("me"))
-		lease := mustLock(t, c, "n")
-		_, err := c.TryLock(t.Context(), "n")
-		want(t, err, holdfast.ErrHeld)
-		var held *holdfast.HeldError
-		errors.As(err, &held)
-		if h := held.Holders[0]; h.Owner != "me" || h.Token != lease.Token() || h.ID != lease.ID() {
-			t.Errorf("holder is %+v", h)
-		}
-		if n := p.acquires.Load(); n != 1 {
-			t.Errorf("the store was asked %d times, want once", n)
-		}
-	})
-}
-
-func TestReadersShareAndWritersDoNot(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		ctx := t.Context()
-		r1, err1 := a.RLock(ctx, "n")
-		r2, err2 := b.RLock(ctx, "n")
-		r3, err3 := a.TryRLock(ctx, "n")
-		if err := errors.Join(err1, err2, err3); err != nil {
-			t.Fatal(err)
-		}
-		_, err := b.TryLock(ctx, "n")
-		want(t, err, holdfast.ErrHeld)
-		for _, r := range []*holdfast.Lease{r1, r2, r3} {
-			mustUnlock(t, r)
-		}
-		mustUnlock(t, mustLock(t, b, "n"))
-	})
-}
-
-func TestPermitsAreGrantedUpToTheLimit(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		ctx := t.Context()
-		first, err := a.Semaphore("gpu", 3).Acquire(ctx, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := b.Semaphore("gpu", 3).TryAcquire(ctx, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = b.Semaphore("gpu", 3).TryAcquire(ctx, 1)
-		want(t, err, holdfast.ErrHeld)
-		_, err = b.Semaphore("gpu", 4).TryAcquire(ctx, 1)
-		want(t, err, holdfast.ErrInvalid)
-		for _, number := range []string{"3", "4"} {
-			if !strings.Contains(err.Error(), number) {
-				t.Errorf("%q does not name the limit %s", err, number)
-			}
-		}
-		mustUnlock(t, first)
-		third, err := b.Semaphore("gpu", 3).Acquire(ctx, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		mustUnlock(t, second)
-		mustUnlock(t, third)
-	})
-}
-
-func TestDoHoldsTheLockAndCarriesTheToken(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		var token int64
-		err := a.Do(t.Context(), "n", func(ctx context.Context) error {
-			token = holdfast.TokenFrom(ctx)
-			_, err := b.TryLock(ctx, "n")
-			want(t, err, holdfast.ErrHeld)
-			return nil
-		})
-		if err != nil || token <= 0 {
-			t.Errorf("Do: %v, token %d", err, token)
-		}
-		free(t, b, "n")
-	})
-}
-
-func TestDoReturnsTheErrorOfTheFunction(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		boom := errors.New("boom")
-		if err := a.Do(t.Context(), "n", func(context.Context) error { return boom }); err != boom {
-			t.Errorf("Do: %v, want the error itself", err)
-		}
-		free(t, b, "n")
-	})
-}
-
-func TestDoUnlocksWhenTheFunctionPanics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		func() {
-			defer func() {
-				if recover() != "boom" {
-					t.Error("the panic did not reach the caller")
+func TestClient(t *testing.T) {
+	scenarios{
+		"two clients never hold one name at the same time": func(w *world) {
+			lease := w.lock(w.c, holdfast.Meta("nightly backup"))
+			time.Sleep(3 * time.Second)
+			for c, left := range map[*holdfast.Client]time.Duration{w.other: 27 * time.Second, w.c: 26 * time.Second} { // the client itself knows the deadline
+				err := w.try(c)
+				equal(w, "error", err.Error(), fmt.Sprintf(`holdfast: try lock "n": held by alice for 3s, %v left unless renewed (nightly backup)`, left))
+				var held *holdfast.HeldError
+				errors.As(err, &held)
+				if h := held.Holders[0]; h.Owner != "alice" || h.Meta != "nightly backup" || h.Token != lease.Token() || h.ID != lease.ID() || h.Left != left || h.Age != 3*time.Second {
+					w.Errorf("holder is %+v", h)
 				}
-			}()
-			a.Do(t.Context(), "n", func(context.Context) error { panic("boom") })
-		}()
-		free(t, b, "n")
-	})
-}
-
-func TestDoCancelsTheFunctionAndReturnsErrLostOnLoss(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		p.renew = failRenew
-		c := newClient(t, p)
-		start := newClock()
-		var cause error
-		err := c.Do(t.Context(), "n", func(ctx context.Context) error {
-			<-ctx.Done()
-			cause = context.Cause(ctx)
-			return ctx.Err()
-		})
-		start.want(t, 29*time.Second) // the TTL minus its margin
-		want(t, cause, holdfast.ErrLost, errNet)
-		want(t, err, holdfast.ErrLost, context.Canceled)
-	})
-}
-
-func TestLeaseOutlivesTheContextThatAcquiredIt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, _ := pair(t)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		lease, err := a.Lock(ctx, "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		time.Sleep(5 * time.Minute)
-		if err := lease.Err(); err != nil {
-			t.Errorf("the lease ended with its context: %v", err)
-		}
-		mustUnlock(t, lease)
-	})
-}
-
-func TestEndedWaitReportsTheHolderAndTheReason(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		defer mustLock(t, a, "n").Unlock(context.Background())
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := b.Lock(ctx, "n")
-		want(t, err, holdfast.ErrHeld, context.DeadlineExceeded)
-
-		stop := errors.New("shutting down")
-		ctx2, cancel2 := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel2(stop) })
-		_, err = b.Lock(ctx2, "n")
-		want(t, err, holdfast.ErrHeld, stop)
-
-		start := newClock()
-		_, err = b.Lock(t.Context(), "n", holdfast.Wait(2*time.Second))
-		want(t, err, holdfast.ErrHeld, context.DeadlineExceeded)
-		start.want(t, 2*time.Second)
-		if text := `holdfast: lock "n": held by alice for 4s, 26s left unless renewed, place 1 in the queue: waited 2s`; err.Error() != text {
-			t.Errorf("error reads\n%s\nwant\n%s", err, text)
-		}
-
-		_, err = b.Lock(t.Context(), "n", holdfast.Wait(0))
-		want(t, err, holdfast.ErrHeld)
-		wantNone(t, err, context.DeadlineExceeded)
-	})
-}
-
-func TestEndedContextDoesNotReachTheStore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		c := newClient(t, p)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := c.Lock(ctx, "n")
-		want(t, err, context.Canceled)
-		if n := p.acquires.Load(); n != 0 {
-			t.Errorf("the store was asked %d times", n)
-		}
-	})
-}
-
-func TestPrefixesSeparateNamespaces(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		shop, blog := newClient(t, s, holdfast.WithPrefix("shop:")), newClient(t, s, holdfast.WithPrefix("blog:"))
-		plain := newClient(t, s)
-		lease := mustLock(t, shop, "n")
-		if lease.Name() != "n" {
-			t.Errorf("name %q", lease.Name())
-		}
-		free(t, blog, "n")
-		free(t, plain, "n")
-		_, err := plain.TryLock(t.Context(), "shop:n")
-		want(t, err, holdfast.ErrHeld)
-		mustUnlock(t, lease)
-	})
-}
-
-func TestDifferentNamesAreIndependent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, _ := pair(t)
-		for _, name := range []string{"n", "N", "n ", "n/1", "\u00e9", "e\u0301"} {
-			if _, err := a.TryLock(t.Context(), name); err != nil {
-				t.Errorf("%q: %v", name, err)
 			}
-		}
-	})
-}
-
-func TestLossNamesTheLockAndIsReportedOnce(t *testing.T) {
-	const text = `"order:42": lost: its TTL of 30s is over and it was not renewed`
-	bubble(t, func(t *testing.T) {
-		c := newClient(t, memstore.New())
-		var seen *holdfast.Lease
-		err := c.Do(t.Context(), "order:42", func(ctx context.Context) error {
-			seen = holdfast.LeaseFrom(ctx)
-			<-ctx.Done()
-			return fmt.Errorf("step 3: %w", context.Cause(ctx))
-		}, holdfast.NoRenew())
-		want(t, err, holdfast.ErrLost)
-		if err.Error() != "step 3: holdfast: lease "+text {
-			t.Errorf("error reads %q", err)
-		}
-		if err := seen.Err(); err.Error() != "holdfast: lease "+text {
-			t.Errorf("Err reads %q", err)
-		}
-		if err := seen.Unlock(t.Context()); err.Error() != `holdfast: unlock "order:42": not held` {
-			t.Errorf("Unlock returns %q", err)
-		}
-		err = c.Do(t.Context(), "order:42", func(ctx context.Context) error {
-			<-ctx.Done()
-			return errNet
-		}, holdfast.NoRenew())
-		want(t, err, holdfast.ErrLost, errNet)
-		if err.Error() != "holdfast: do "+text+"; "+errNet.Error() {
-			t.Errorf("error reads %q", err)
-		}
-	})
+			w.asked(1, 0, 0) // the client that holds it need not ask
+			mustUnlock(w, lease)
+			w.free("n")
+		},
+		"readers share and writers do not": func(w *world) {
+			ctx := w.Context()
+			r1, err1 := w.c.RLock(ctx, "n")
+			r2, err2 := w.other.RLock(ctx, "n")
+			r3, err3 := w.c.TryRLock(ctx, "n")
+			must(w, errors.Join(err1, err2, err3))
+			want(w, w.try(w.other), holdfast.ErrHeld)
+			for _, r := range []*holdfast.Lease{r1, r2, r3} {
+				mustUnlock(w, r)
+			}
+			w.free("n")
+		},
+		"permits are granted up to the limit": func(w *world) {
+			ctx := w.Context()
+			first, err := w.c.Semaphore("gpu", 3).Acquire(ctx, 2)
+			must(w, err)
+			_, err = w.other.Semaphore("gpu", 3).TryAcquire(ctx, 1)
+			must(w, err)
+			_, err = w.other.Semaphore("gpu", 3).TryAcquire(ctx, 1)
+			want(w, err, holdfast.ErrHeld)
+			_, err = w.other.Semaphore("gpu", 4).TryAcquire(ctx, 1)
+			invalid(w, "another limit", err, "3")
+			invalid(w, "another limit", err, "4")
+			mustUnlock(w, first)
+			_, err = w.other.Semaphore("gpu", 3).Acquire(ctx, 2)
+			must(w, err)
+		},
+		"Do holds the lock, carries the token and returns the error of the function": func(w *world) {
+			for _, result := range []error{errNet, nil} {
+				err := w.c.Do(w.Context(), "n", func(ctx context.Context) error {
+					if holdfast.TokenFrom(ctx) <= 0 {
+						w.Error("no token")
+					}
+					want(w, w.try(w.other), holdfast.ErrHeld)
+					return result
+				})
+				equal(w, "error of Do", err, result)
+				w.free("n")
+			}
+			func() {
+				defer func() { equal(w, "panic that reached the caller", recover(), any("boom")) }()
+				w.c.Do(w.Context(), "n", func(context.Context) error { panic("boom") })
+			}()
+			w.free("n")
+		},
+		"Do cancels the function and returns ErrLost on a loss": func(w *world) {
+			w.p.renew.set(failRenew)
+			err := w.c.Do(w.Context(), "n", func(ctx context.Context) error {
+				<-ctx.Done()
+				want(w, context.Cause(ctx), holdfast.ErrLost, errNet)
+				return ctx.Err()
+			})
+			w.took(29 * time.Second) // the TTL minus its margin
+			want(w, err, holdfast.ErrLost, context.Canceled)
+		},
+		"an ended wait reports the holder and the reason": func(w *world) {
+			w.lock(w.c)
+			stop := errors.New("shutting down")
+			ctx, cancel := context.WithCancelCause(w.Context())
+			time.AfterFunc(2*time.Second, func() { cancel(stop) })
+			_, err := w.other.Lock(ctx, "n")
+			want(w, err, holdfast.ErrHeld, stop)
+			_, err = w.other.Lock(w.Context(), "n", holdfast.Wait(2*time.Second))
+			want(w, err, holdfast.ErrHeld, context.DeadlineExceeded)
+			w.took(4 * time.Second)
+			equal(w, "error", err.Error(), `holdfast: lock "n": held by alice for 4s, 26s left unless renewed, place 1 in the queue: waited 2s`)
+			_, err = w.other.Lock(w.Context(), "n", holdfast.Wait(0))
+			want(w, err, holdfast.ErrHeld)
+			wantNone(w, err, context.DeadlineExceeded)
+			_, err = w.c.Lock(ctx, "m") // it has ended
+			want(w, err, stop)
+			w.asked(1, 0, 0)
+		},
+		"prefixes separate namespaces, and different names are independent": func(w *world) {
+			shop := newClient(w, w.s, holdfast.WithPrefix("shop:"))
+			equal(w, "name", w.lock(shop).Name(), "n")
+			w.free("n")
+			_, err := w.c.TryLock(w.Context(), "shop:n")
+			want(w, err, holdfast.ErrHeld)
+			for _, name := range []string{"n", "N", "n ", "n/1", "\u00e9", "e\u0301"} {
+				mustLock(w, w.c, name)
+			}
+		},
+		"a loss names the lock and is reported once": func(w *world) {
+			const text = `"order:42": lost: its TTL of 30s is over and it was not renewed`
+			var seen *holdfast.Lease
+			err := w.c.Do(w.Context(), "order:42", func(ctx context.Context) error {
+				seen = holdfast.LeaseFrom(ctx)
+				<-ctx.Done()
+				return fmt.Errorf("step 3: %w", context.Cause(ctx))
+			}, holdfast.NoRenew())
+			want(w, err, holdfast.ErrLost)
+			equal(w, "error", err.Error(), "step 3: holdfast: lease "+text)
+			equal(w, "Err", seen.Err().Error(), "holdfast: lease "+text)
+			equal(w, "Unlock", seen.Unlock(w.Context()).Error(), `holdfast: unlock "order:42": not held`)
+			err = w.c.Do(w.Context(), "order:42", func(ctx context.Context) error {
+				<-ctx.Done()
+				return errNet
+			}, holdfast.NoRenew())
+			want(w, err, holdfast.ErrLost, errNet)
+			equal(w, "error", err.Error(), "holdfast: do "+text+"; "+errNet.Error())
+		},
+	}.run(t)
 }
 
 // An owner and a meta come from whoever can write to the store, and errors are logged.

@@ -46,7 +46,6 @@ func (c *Client) Close() error {
 	})
 	defer timeout.Stop()
 	defer c.life.End()
-	defer c.flushWarnings()
 	var ended []*hold
 	// Report last, so that no lock is held longer because of the observer.
 	defer func() {

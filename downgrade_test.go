@@ -2,164 +2,101 @@ package holdfast_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestDowngradeAdmitsReadersButNoWriter(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		lease := mustLock(t, a, "n")
-		writer, reader, local := make(chan *holdfast.Lease), make(chan *holdfast.Lease), make(chan *holdfast.Lease)
-		lock := func(c *holdfast.Client, call func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error), to chan *holdfast.Lease) {
-			go func() {
-				lease, err := call(context.Background(), "n")
-				if err != nil {
-					t.Error(err)
-				}
-				to <- lease
-			}()
-			synctest.Wait()
-		}
-		lock(b, b.RLock, reader)
-		lock(a, a.RLock, local)
-		if err := lease.Downgrade(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if lease.Mode() != store.Shared {
-			t.Errorf("mode %v", lease.Mode())
-		}
-		r1, r2 := <-reader, <-local
-		lock(b, b.Lock, writer)
-		time.Sleep(10 * time.Minute) // renewed as a reader
-		if err := errors.Join(lease.Err(), r1.Err(), r2.Err()); err != nil {
-			t.Error(err)
-		}
-		if err := lease.Downgrade(t.Context()); err != nil {
-			t.Errorf("second Downgrade: %v", err)
-		}
-		mustUnlock(t, lease)
-		mustUnlock(t, r1)
-		select {
-		case <-writer:
-			t.Fatal("a writer beside a reader")
-		default:
-		}
-		mustUnlock(t, r2)
-		mustUnlock(t, <-writer)
-	})
+// read takes "n" as a reader, which must be possible at once.
+func (w *world) read(c *holdfast.Client) *holdfast.Lease {
+	w.Helper()
+	reader, err := c.TryRLock(w.Context(), "n")
+	must(w, err)
+	return reader
 }
 
-func TestDowngradeWithALostReplyCountsAsShared(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		c, other := newClient(t, p), newClient(t, s)
-		lease := mustLock(t, c, "n")
-		p.set(func() { p.renew = failRenew })
-		want(t, lease.Downgrade(t.Context()), holdfast.ErrUnavailable)
-		if lease.Mode() != store.Shared {
-			t.Errorf("mode %v, though the store may have let readers in", lease.Mode())
-		}
-		p.set(func() { p.renew = nil })
-		time.Sleep(15 * time.Second) // the next renewal tells the store
-		reader, err := other.TryRLock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		mustUnlock(t, reader)
-		mustUnlock(t, lease)
-		free(t, other, "n")
-	})
-}
-
-// A store that is full extends grants, but cannot change their mode.
-func TestDowngradeAtAFullStoreKeepsTheLeaseAndIsMadeLater(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		c, other := newClient(t, p), newClient(t, s)
-		lease := mustLock(t, c, "n")
-		p.set(func() {
-			p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+func TestDowngrade(t *testing.T) {
+	scenarios{
+		"it admits readers but no writer": func(w *world) {
+			lease := w.lock(w.c)
+			readers := make(chan *holdfast.Lease, 2)
+			for _, c := range []*holdfast.Client{w.other, w.c} {
+				go func() {
+					reader, err := c.RLock(context.Background(), "n")
+					must(w, err)
+					readers <- reader
+				}()
+				synctest.Wait()
+			}
+			must(w, lease.Downgrade(w.Context()))
+			equal(w, "mode", lease.Mode(), store.Shared)
+			r1, r2 := <-readers, <-readers
+			writer := w.later(w.other)
+			time.Sleep(10 * time.Minute) // renewed as a reader
+			must(w, lease.Downgrade(w.Context()))
+			for _, reader := range []*holdfast.Lease{lease, r1, r2} {
+				equal(w, "writers beside a reader", len(writer), 0)
+				mustUnlock(w, reader)
+			}
+			mustUnlock(w, <-writer)
+		},
+		"with a lost reply the lease counts as shared": func(w *world) {
+			lease := w.lock(w.c)
+			w.p.renew.set(failRenew)
+			want(w, lease.Downgrade(w.Context()), holdfast.ErrUnavailable)
+			equal(w, "mode, though the store may have let readers in", lease.Mode(), store.Shared)
+			w.p.renew.reset()
+			time.Sleep(15 * time.Second) // the next renewal tells the store
+			mustUnlock(w, w.read(w.other))
+			mustUnlock(w, lease)
+			w.free("n")
+		},
+		// Such a store extends grants, but cannot change their mode.
+		"at a full store it keeps the lease and is made later": func(w *world) {
+			lease := w.lock(w.c)
+			w.p.renew.set(func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 				grants[0].Mode = store.Exclusive
-				out, err := s.Renew(ctx, grants)
+				out, err := w.s.Renew(ctx, grants)
 				out[0].Err = errNet
 				return out, err
-			}
-		})
-		want(t, lease.Downgrade(t.Context()), holdfast.ErrUnavailable, errNet)
-		if err := lease.Renew(t.Context()); err != nil {
-			t.Errorf("Renew: %v, though the lease was extended", err)
-		}
-		time.Sleep(10 * time.Minute)
-		if lease.Err() != nil || lease.Mode() != store.Shared {
-			t.Errorf("mode %v, error %v", lease.Mode(), lease.Err())
-		}
-		p.set(func() { p.renew = nil })
-		time.Sleep(15 * time.Second) // the next renewal tells the store
-		reader, err := other.TryRLock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		mustUnlock(t, reader)
-		mustUnlock(t, lease)
-	})
-}
-
-func TestDowngradeRacingWithUnlockDoesNotAffectTheNextHolder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		first := mustLock(t, a, "n")
-		got := later(t, a, "n")
-		ctx := &hookCtx{Context: t.Context(), f: func() { mustUnlock(t, first) }}
-		want(t, first.Downgrade(ctx), holdfast.ErrNotHeld)
-		next := <-got
-		r, err := b.TryRLock(t.Context(), "n")
-		if err == nil {
-			t.Errorf("a reader (%v, alive %v) beside the exclusive lease (alive %v)", r.Mode(), r.Err() == nil, next.Err() == nil)
-		}
-	})
-}
-
-func TestDowngradeDuringAHandoverDoesNotStrandWaiters(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		a, b := newClient(t, p), newClient(t, s)
-		first := mustLock(t, a, "n")
-		got := make(chan *holdfast.Lease, 2)
-		for range 2 {
-			go func() { l, _ := a.Lock(context.Background(), "n"); got <- l }()
-			synctest.Wait()
-		}
-		p.set(func() {
-			p.renew = func(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
+			})
+			want(w, lease.Downgrade(w.Context()), holdfast.ErrUnavailable, errNet)
+			must(w, lease.Renew(w.Context()))
+			time.Sleep(10 * time.Minute)
+			must(w, lease.Err())
+			equal(w, "mode", lease.Mode(), store.Shared)
+			w.p.renew.reset()
+			time.Sleep(15 * time.Second)
+			w.read(w.other)
+		},
+		"racing with an unlock it does not affect the next holder": func(w *world) {
+			first := w.lock(w.c)
+			got := w.later(w.c)
+			ctx := &hookCtx{Context: w.Context(), f: func() { mustUnlock(w, first) }}
+			want(w, first.Downgrade(ctx), holdfast.ErrNotHeld)
+			<-got
+			_, err := w.other.TryRLock(w.Context(), "n")
+			want(w, err, holdfast.ErrHeld)
+		},
+		"during a hand-over it does not strand waiters": func(w *world) {
+			first := w.lock(w.c)
+			got := []<-chan *holdfast.Lease{w.later(w.c), w.later(w.c)}
+			w.p.renew.set(func(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
 				time.Sleep(time.Second)
-				return s.Renew(ctx, g)
+				return w.s.Renew(ctx, g)
+			})
+			// The unlock starts after Downgrade has checked that the lease is held.
+			first.Downgrade(&hookCtx{Context: w.Context(), f: func() { go first.Unlock(context.Background()); synctest.Wait() }})
+			for _, got := range got {
+				next := <-got
+				if _, err := w.other.TryRLock(w.Context(), "n"); err == nil && next.Err() == nil {
+					w.Error("a reader beside an exclusive lease")
+				}
+				mustUnlock(w, next)
 			}
-		})
-		// The unlock starts after Downgrade has checked that the lease is held.
-		ctx := &hookCtx{Context: t.Context(), f: func() { go first.Unlock(context.Background()); synctest.Wait() }}
-		first.Downgrade(ctx)
-		next := <-got
-		r, err := b.TryRLock(t.Context(), "n")
-		if err == nil && next.Err() == nil {
-			t.Errorf("a reader (alive %v) beside the exclusive lease (alive %v)", r.Err() == nil, next.Err() == nil)
-			mustUnlock(t, r)
-		}
-		mustUnlock(t, next)
-		select {
-		case l := <-got:
-			mustUnlock(t, l)
-		case <-time.After(time.Hour):
-			t.Error("second waiter hangs though the name is free")
-		}
-	})
+		},
+	}.run(t)
 }

@@ -19,52 +19,53 @@ import (
 // errNet is the error of a broken network.
 var errNet = errors.New("connection reset by peer")
 
-// A proxy is between a client and a real store. It counts calls, and a test can make it lose or
-// delay them, or let them hang. Its fields are set before the client is used, or through set.
+// A hook counts the calls of one method of a store, and a test can replace the method.
+type hook[F any] struct {
+	f atomic.Pointer[F]
+	n atomic.Int64
+}
+
+func (h *hook[F]) set(f F)      { h.f.Store(&f) }
+func (h *hook[F]) reset()       { h.f.Store(nil) }
+func (h *hook[F]) calls() int64 { return h.n.Load() }
+
+// or counts a call, and returns the function that serves it.
+func (h *hook[F]) or(method F) F {
+	h.n.Add(1)
+	if f := h.f.Load(); f != nil {
+		return *f
+	}
+	return method
+}
+
+type (
+	acquireFunc = func(context.Context, store.Request) (store.Answer, error)
+	renewFunc   = func(context.Context, []store.Renewal) ([]store.Renewed, error)
+	releaseFunc = func(context.Context, string, store.ID, store.Keep) error
+	nameFunc    = func(context.Context, string, store.ID) error
+)
+
+// A proxy is between a client and a real store. It has the timeouts of a remote store.
 type proxy struct {
 	store.Store
+	caps func(*store.Capabilities) // changes the capabilities; may be nil
 
-	mu      sync.Mutex
-	acquire func(context.Context, store.Request) (store.Answer, error)
-	wait    func(context.Context, string, store.ID) error
-	leave   func(context.Context, string, store.ID) error
-	renew   func(context.Context, []store.Renewal) ([]store.Renewed, error)
-	release func(context.Context, string, store.ID, store.Keep) error
-	caps    func(*store.Capabilities)
-
-	acquires, waits, leaves, renews, releases atomic.Int64
+	acquire     hook[acquireFunc]
+	renew       hook[renewFunc]
+	release     hook[releaseFunc]
+	wait, leave hook[nameFunc]
 }
 
-// newProxy returns a proxy in front of a store. By default it has the timeouts of a remote
-// store.
-func newProxy(s store.Store) *proxy {
-	return &proxy{Store: s, caps: func(c *store.Capabilities) { c.Instant = false }}
-}
+func newProxy(s store.Store) *proxy { return &proxy{Store: s} }
 
 // withoutQueue returns a proxy in front of a store that does not queue waiters.
 func withoutQueue(s store.Store) *proxy {
-	p := newProxy(s)
-	p.caps = func(c *store.Capabilities) {
-		c.Instant = false
-		c.Features &^= store.FeatureQueue
-	}
-	return p
-}
-
-func (p *proxy) set(change func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change()
-}
-
-func hook[F any](p *proxy, f *F) F {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return *f
+	return &proxy{Store: s, caps: func(c *store.Capabilities) { c.Features &^= store.FeatureQueue }}
 }
 
 func (p *proxy) Capabilities() store.Capabilities {
 	caps := p.Store.Capabilities()
+	caps.Instant = false
 	if p.caps != nil {
 		p.caps(&caps)
 	}
@@ -72,84 +73,194 @@ func (p *proxy) Capabilities() store.Capabilities {
 }
 
 func (p *proxy) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	p.acquires.Add(1)
-	if f := hook(p, &p.acquire); f != nil {
-		return f(ctx, req)
-	}
-	return p.Store.Acquire(ctx, req)
-}
-
-func (p *proxy) Wait(ctx context.Context, name string, id store.ID) error {
-	p.waits.Add(1)
-	if f := hook(p, &p.wait); f != nil {
-		return f(ctx, name, id)
-	}
-	return p.Store.Wait(ctx, name, id)
-}
-
-func (p *proxy) Leave(ctx context.Context, name string, id store.ID) error {
-	p.leaves.Add(1)
-	if f := hook(p, &p.leave); f != nil {
-		return f(ctx, name, id)
-	}
-	return p.Store.Leave(ctx, name, id)
+	return p.acquire.or(p.Store.Acquire)(ctx, req)
 }
 
 func (p *proxy) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	p.renews.Add(1)
-	if f := hook(p, &p.renew); f != nil {
-		return f(ctx, grants)
-	}
-	return p.Store.Renew(ctx, grants)
+	return p.renew.or(p.Store.Renew)(ctx, grants)
 }
 
 func (p *proxy) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	p.releases.Add(1)
-	if f := hook(p, &p.release); f != nil {
-		return f(ctx, name, id, keep)
-	}
-	return p.Store.Release(ctx, name, id, keep)
+	return p.release.or(p.Store.Release)(ctx, name, id, keep)
 }
 
-// hang blocks until the context ends, like a call to a server that does not answer.
+func (p *proxy) Wait(ctx context.Context, name string, id store.ID) error {
+	return p.wait.or(p.Store.Wait)(ctx, name, id)
+}
+
+func (p *proxy) Leave(ctx context.Context, name string, id store.ID) error {
+	return p.leave.or(p.Store.Leave)(ctx, name, id)
+}
+
+// fail makes calls end at once with err.
+func (p *proxy) fail(err error) { p.answer(func(context.Context) error { return err }) }
+
+// hang makes calls block until their context ends, like calls to a server that does not answer.
+func (p *proxy) hang() {
+	p.answer(hang)
+	p.wait.set(func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) })
+}
+
+func (p *proxy) answer(f func(context.Context) error) {
+	p.acquire.set(func(ctx context.Context, _ store.Request) (store.Answer, error) { return store.Answer{}, f(ctx) })
+	p.renew.set(func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, f(ctx) })
+	p.release.set(func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return f(ctx) })
+	p.leave.set(func(ctx context.Context, _ string, _ store.ID) error { return f(ctx) })
+}
+
+// heal ends what fail and hang began.
+func (p *proxy) heal() {
+	p.acquire.reset()
+	p.renew.reset()
+	p.release.reset()
+	p.wait.reset()
+	p.leave.reset()
+}
+
+// slow makes calls of Acquire take that long before and after the store executes them.
+func (p *proxy) slow(before, after time.Duration) {
+	p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {
+		time.Sleep(before)
+		defer time.Sleep(after)
+		return p.Store.Acquire(ctx, req)
+	})
+}
+
+func failRenew(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+
+func failAcquire(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Hooks of a proxy for a store that cannot be reached, or that does not answer.
-func failAcquire(context.Context, store.Request) (store.Answer, error) {
-	return store.Answer{}, errNet
+// A world is what a scenario needs: a store, a client with a proxy in front of that store, and
+// another client, which stands for another process. Most locks are named "n".
+type world struct {
+	*testing.T
+	s        *memstore.Store
+	p        *proxy
+	c, other *holdfast.Client // of alice, through the proxy, and of bob
+	start    time.Time
 }
 
-func failRenew(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+// Scenarios are tests that run in fake time, each in a world of its own. The goroutines of the
+// clients must be gone at the end, which synctest checks.
+type scenarios map[string]func(w *world)
 
-func failRelease(context.Context, string, store.ID, store.Keep) error { return errNet }
-
-func hangAcquire(ctx context.Context, _ store.Request) (store.Answer, error) {
-	return store.Answer{}, hang(ctx)
+func (all scenarios) run(t *testing.T) {
+	for name, test := range all {
+		t.Run(name, func(t *testing.T) { bubble(t, test) })
+	}
 }
 
-func hangRenew(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) {
-	return nil, hang(ctx)
-}
-
-func hangRelease(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
-
-// bubble runs a test with fake time. The client's goroutines must be gone at its end, which
-// synctest checks.
-func bubble(t *testing.T, test func(t *testing.T)) {
+// bubble runs one scenario. Options are those of the client c.
+func bubble(t *testing.T, test func(w *world), opts ...holdfast.Option) {
 	t.Helper()
-	synctest.Test(t, test)
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, s: memstore.New(), start: time.Now()}
+		w.p = newProxy(w.s)
+		w.c = w.client(append(opts, holdfast.WithOwner("alice"))...)
+		w.other = newClient(t, w.s, holdfast.WithOwner("bob"))
+		test(w)
+	})
+}
+
+// client returns another client of the proxy.
+func (w *world) client(opts ...holdfast.Option) *holdfast.Client {
+	return newClient(w, w.p, opts...)
+}
+
+// observed returns another client of the proxy, and a recorder of its events.
+func (w *world) observed(opts ...holdfast.Option) (*holdfast.Client, *recorder) {
+	seen := new(recorder)
+	return w.client(append(opts, holdfast.WithObserver(seen.observe))...), seen
+}
+
+// lock takes "n".
+func (w *world) lock(c *holdfast.Client, opts ...holdfast.CallOption) *holdfast.Lease {
+	w.Helper()
+	return mustLock(w, c, "n", opts...)
+}
+
+// later takes "n" on another goroutine. If the name is not free, that goroutine waits when later
+// returns.
+func (w *world) later(c *holdfast.Client, opts ...holdfast.CallOption) <-chan *holdfast.Lease {
+	lease := make(chan *holdfast.Lease, 1)
+	go func() { lease <- mustLock(w, c, "n", opts...) }()
+	synctest.Wait()
+	return lease
+}
+
+// laterErr is like later for a call that may fail. It returns the error.
+func (w *world) laterErr(ctx context.Context, c *holdfast.Client, opts ...holdfast.CallOption) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		lease, err := c.Lock(ctx, "n", opts...)
+		if err == nil {
+			err = lease.Unlock(context.Background())
+		}
+		ended <- err
+	}()
+	synctest.Wait()
+	return ended
+}
+
+// try takes "n" and gives it back if it is free.
+func (w *world) try(c *holdfast.Client, opts ...holdfast.CallOption) error {
+	lease, err := c.TryLock(context.Background(), "n", opts...)
+	if err == nil {
+		lease.Unlock(context.Background())
+	}
+	return err
+}
+
+// free fails the test unless another process can take the names at once.
+func (w *world) free(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		lease, err := w.other.TryLock(context.Background(), name)
+		if err != nil {
+			w.Fatalf("%q is not free: %v", name, err)
+		}
+		lease.Unlock(context.Background())
+	}
+}
+
+// breaks ends a lease by force.
+func (w *world) breaks(l *holdfast.Lease) {
+	w.Helper()
+	must(w, w.s.Break(w.Context(), "n", l.ID()))
+}
+
+// mark starts the clock of took and within again.
+func (w *world) mark() { w.start = time.Now() }
+
+// took fails the test unless exactly that time has passed.
+func (w *world) took(d time.Duration) {
+	w.Helper()
+	w.within(d, d)
+}
+
+func (w *world) within(low, high time.Duration) {
+	w.Helper()
+	if got := time.Since(w.start); got < low || got > high {
+		w.Errorf("after %v, want %v to %v", got, low, high)
+	}
+}
+
+// asked fails the test unless the store has got so many calls.
+func (w *world) asked(acquires, renews, releases int64) {
+	w.Helper()
+	equal(w, "calls of Acquire, Renew and Release", [3]int64{w.p.acquire.calls(), w.p.renew.calls(), w.p.release.calls()}, [3]int64{acquires, renews, releases})
 }
 
 // mustNew returns a client that the test closes.
 func mustNew(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.Client {
 	t.Helper()
 	c, err := holdfast.New(s, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -161,46 +272,25 @@ func newClient(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.C
 	return c
 }
 
-// pair returns two clients of one store, like two processes.
-func pair(t testing.TB) (*holdfast.Client, *holdfast.Client) {
-	t.Helper()
-	s := memstore.New()
-	return newClient(t, s, holdfast.WithOwner("alice")), newClient(t, s, holdfast.WithOwner("bob"))
-}
-
 func mustLock(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.CallOption) *holdfast.Lease {
 	t.Helper()
-	lease, err := c.Lock(t.Context(), name, opts...)
+	lease, err := c.Lock(context.Background(), name, opts...)
 	if err != nil {
 		t.Fatalf("Lock(%q): %v", name, err)
 	}
 	return lease
 }
 
-// later locks a name on another goroutine. If the name is not free, that goroutine waits when
-// later returns. It works only in a bubble.
-func later(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.CallOption) <-chan *holdfast.Lease {
-	lease := make(chan *holdfast.Lease, 1)
-	go func() { lease <- mustLock(t, c, name, opts...) }()
-	synctest.Wait()
-	return lease
-}
-
-// laterErr is like later for a Lock of "n" that may fail. It returns the error.
-func laterErr(ctx context.Context, c *holdfast.Client) <-chan error {
-	ended := make(chan error, 1)
-	go func() {
-		_, err := c.Lock(ctx, "n")
-		ended <- err
-	}()
-	synctest.Wait()
-	return ended
-}
-
 func mustUnlock(t testing.TB, l *holdfast.Lease) {
 	t.Helper()
-	if err := l.Unlock(t.Context()); err != nil {
-		t.Fatalf("Unlock: %v", err)
+	must(t, l.Unlock(context.Background()))
+}
+
+// must fails the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -227,14 +317,19 @@ func wantNone(t testing.TB, err error, targets ...error) {
 	}
 }
 
-// free fails the test unless another client can take the name at once.
-func free(t testing.TB, c *holdfast.Client, name string) {
+// invalid fails the test unless the error is an ErrInvalid that contains the text.
+func invalid(t testing.TB, what string, err error, text string) {
 	t.Helper()
-	lease, err := c.TryLock(context.Background(), name)
-	if err != nil {
-		t.Fatalf("%q is not free: %v", name, err)
+	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v, want an ErrInvalid that says %s", what, err, text)
 	}
-	lease.Unlock(context.Background())
+}
+
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
 }
 
 // isDone reports whether a channel is closed.
@@ -247,24 +342,7 @@ func isDone(ch <-chan struct{}) bool {
 	}
 }
 
-// clock measures the time since it was created.
-type clock struct{ start time.Time }
-
-func newClock() clock { return clock{time.Now()} }
-
-func (c clock) want(t testing.TB, d time.Duration) {
-	t.Helper()
-	if got := time.Since(c.start); got != d {
-		t.Errorf("after %v, want %v", got, d)
-	}
-}
-
-func (c clock) wantWithin(t testing.TB, low, high time.Duration) {
-	t.Helper()
-	if got := time.Since(c.start); got < low || got > high {
-		t.Errorf("after %v, want %v to %v", got, low, high)
-	}
-}
+func nothing(context.Context) error { return nil }
 
 // A recorder is an observer that records events.
 type recorder struct {
@@ -278,40 +356,30 @@ func (r *recorder) observe(e holdfast.Event) {
 	r.events = append(r.events, e)
 }
 
-// kinds lists the kinds of all events. If kinds are given, it lists only those.
-func (r *recorder) kinds(only ...holdfast.EventKind) string {
+// of returns the events of these kinds.
+func (r *recorder) of(kinds ...holdfast.EventKind) []holdfast.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var kinds []string
-	for _, e := range r.events {
-		if len(only) == 0 || slices.Contains(only, e.Kind) {
-			kinds = append(kinds, e.Kind.String())
-		}
-	}
-	return strings.Join(kinds, ", ")
+	return slices.DeleteFunc(slices.Clone(r.events), func(e holdfast.Event) bool { return !slices.Contains(kinds, e.Kind) })
 }
+
+func (r *recorder) count(kind holdfast.EventKind) int { return len(r.of(kind)) }
 
 // last returns the newest event of a kind.
 func (r *recorder) last(kind holdfast.EventKind) (last holdfast.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.events {
-		if e.Kind == kind {
-			last = e
-		}
+	if events := r.of(kind); len(events) > 0 {
+		last = events[len(events)-1]
 	}
 	return last
 }
 
-func (r *recorder) count(kind holdfast.EventKind) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.events {
-		if e.Kind == kind {
-			n++
-		}
+// kinds lists the kinds of the events of these kinds.
+func (r *recorder) kinds(only ...holdfast.EventKind) string {
+	var kinds []string
+	for _, e := range r.of(only...) {
+		kinds = append(kinds, e.Kind.String())
 	}
-	return n
+	return strings.Join(kinds, ", ")
 }
 
 // hookCtx runs f on the first call of Err.

@@ -327,9 +327,8 @@ func (h *hold) ReportLost() {
 }
 
 // Renewed tells the observer about a renewal.
-func (h *hold) Renewed(ttl time.Duration, rest renewal.Rest) {
+func (h *hold) Renewed(rest renewal.Rest) {
 	if h.c.observed() {
-		h.c.warnShortTTL(h.g.TTL, ttl)
 		e := h.event(EventRenewed)
 		e.Slack, e.Term, e.Left = rest.Slack, rest.Term, max(0, h.g.Deadline()-h.c.now())
 		h.c.emit(e)

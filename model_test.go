@@ -110,15 +110,18 @@ func (m *model) inStore(table *memstore.Store, name string, l *holdfast.Lease) {
 	m.t.Errorf("G2: %s: the lease with token %d believes in %v more, the store has %+v", name, l.Token(), time.Until(deadline), page.Locks)
 }
 
-// A tally counts waiting calls and held leases from the events.
-type tally struct{ waiting, held atomic.Int64 }
+// A tally counts waiting calls, held leases and calls that have ended from the events.
+type tally struct{ waiting, held, ended atomic.Int64 }
 
 func (c *tally) observe(e holdfast.Event) {
 	switch e.Kind {
 	case holdfast.EventWaiting:
 		c.waiting.Add(1)
 	case holdfast.EventAcquired, holdfast.EventHandedOver:
+		c.ended.Add(1)
 		c.held.Add(1)
+	case holdfast.EventGaveUp:
+		c.ended.Add(1)
 	case holdfast.EventReleased, holdfast.EventLost:
 		c.held.Add(-1)
 	}

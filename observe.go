@@ -65,29 +65,14 @@ const (
 	EventLeaked
 )
 
+var kindWords = [...]string{"unknown", "waiting", "acquired", "handed over", "renewed", "lost", "released", "error", "gave up", "leaked"}
+
 // String returns a word for the kind, such as "acquired".
 func (k EventKind) String() string {
-	switch k {
-	case EventWaiting:
-		return "waiting"
-	case EventAcquired:
-		return "acquired"
-	case EventHandedOver:
-		return "handed over"
-	case EventRenewed:
-		return "renewed"
-	case EventLost:
-		return "lost"
-	case EventReleased:
-		return "released"
-	case EventError:
-		return "error"
-	case EventGaveUp:
-		return "gave up"
-	case EventLeaked:
-		return "leaked"
+	if int(k) >= len(kindWords) {
+		k = 0
 	}
-	return "unknown"
+	return kindWords[k]
 }
 
 // event returns an event of a hold.
@@ -209,8 +194,12 @@ func (c *Client) log(e *Event) {
 	if !c.set.logger.Enabled(ctx, level) {
 		return
 	}
-	if level == slog.LevelWarn && !c.warnings[e.Kind].allow(c.set.logger, e.Kind) {
-		return
+	suppressed := 0
+	if level == slog.LevelWarn {
+		var allowed bool
+		if allowed, suppressed = c.warnings[e.Kind].allow(c.now()); !allowed {
+			return
+		}
 	}
 	attrs := make([]slog.Attr, 0, 6)
 	attrs = append(attrs, slog.String("name", e.Name), slog.String("mode", e.Mode.String()))
@@ -228,12 +217,15 @@ func (c *Client) log(e *Event) {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int("suppressed", suppressed))
+	}
 	c.set.logger.LogAttrs(ctx, level, "holdfast: "+e.Kind.String(), attrs...)
 }
 
-// In each warnWindow, at most warnBurst warnings of each kind are logged. When the window ends,
-// the number of omitted warnings is logged. A client that holds thousands of locks must not flood
-// the log when its store is down.
+// In each warnWindow, at most warnBurst warnings of each kind are logged. The first one of the next
+// window says how many were left out. A client that holds thousands of locks must not flood the log
+// when its store is down.
 const (
 	warnBurst  = 10
 	warnWindow = 10 * time.Second
@@ -241,55 +233,19 @@ const (
 
 // warnings limits one kind of warning.
 type warnings struct {
-	mu     sync.Mutex
-	n      int         // warnings in this window
-	end    time.Time   // end of this window
-	report *time.Timer // reports the omitted warnings at the end of the window; nil if there are none
+	mu  sync.Mutex
+	n   int           // warnings in this window
+	end time.Duration // end of this window
 }
 
-// allow reports whether the next warning may be logged.
-func (w *warnings) allow(logger *slog.Logger, kind EventKind) bool {
+// allow reports whether the next warning may be logged, and how many were left out before it.
+func (w *warnings) allow(now time.Duration) (allowed bool, suppressed int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
-	if now.After(w.end) && w.report == nil {
-		w.n, w.end = 0, now.Add(warnWindow)
+	if now >= w.end {
+		suppressed = max(0, w.n-warnBurst)
+		w.n, w.end = 0, now+warnWindow
 	}
-	if w.n++; w.n > warnBurst && w.report == nil {
-		w.report = time.AfterFunc(time.Until(w.end), func() { w.flush(logger, kind) })
-	}
-	return w.n <= warnBurst
-}
-
-// flush logs how many warnings were omitted, if any.
-func (w *warnings) flush(logger *slog.Logger, kind EventKind) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.report == nil {
-		return
-	}
-	w.report.Stop()
-	w.report = nil
-	left := w.n - warnBurst
-	w.n, w.end = 0, time.Time{}
-	logger.Warn("holdfast: suppressed warnings", "kind", kind.String(), "count", left)
-}
-
-// warnShortTTL logs once that the store grants a shorter TTL than requested, if the difference is
-// more than rounding.
-func (c *Client) warnShortTTL(asked, granted time.Duration) {
-	if c.set.logger != nil && granted < asked-asked/20 && c.warnedTTL.CompareAndSwap(false, true) {
-		c.set.logger.Warn("holdfast: granted TTL is shorter than requested; see the package of the store for what limits it",
-			"store", c.caps.Store, "asked", asked, "granted", granted)
-	}
-}
-
-// flushWarnings logs how many warnings of each kind were omitted.
-func (c *Client) flushWarnings() {
-	if c.set.logger == nil {
-		return
-	}
-	for kind := range c.warnings {
-		c.warnings[kind].flush(c.set.logger, EventKind(kind))
-	}
+	w.n++
+	return w.n <= warnBurst, suppressed
 }

@@ -11,326 +11,193 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestOnceRunsOnceForConcurrentCallers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		var runs, done atomic.Int64
-		var wg sync.WaitGroup
-		for range 5 {
-			c := newClient(t, s)
-			for range 10 {
+// once runs fn once under "n".
+func (w *world) once(c *holdfast.Client, keep time.Duration, fn func(context.Context) error, opts ...holdfast.CallOption) error {
+	return c.Once(context.Background(), "n", keep, fn, opts...)
+}
+
+func (w *world) mustNotRun(context.Context) error {
+	w.Error("ran twice")
+	return nil
+}
+
+func TestOnce(t *testing.T) {
+	scenarios{
+		"it runs once for concurrent callers": func(w *world) {
+			var runs, done atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 50 {
+				c := []*holdfast.Client{w.c, w.other}[i%2]
 				wg.Go(func() {
-					err := c.Once(context.Background(), "register:1", time.Hour, func(context.Context) error {
+					err := w.once(c, time.Hour, func(context.Context) error {
 						runs.Add(1)
 						time.Sleep(time.Second)
 						return nil
 					})
 					if errors.Is(err, holdfast.ErrDone) {
 						done.Add(1)
-					} else if err != nil {
-						t.Error(err)
+					} else {
+						must(w, err)
 					}
 				})
 			}
-		}
-		start := newClock()
-		wg.Wait()
-		start.want(t, time.Second) // all callers return at once
-		if runs.Load() != 1 || done.Load() != 49 {
-			t.Errorf("ran %d times, %d were told that it is done", runs.Load(), done.Load())
-		}
-	})
-}
-
-func TestOnceStaysDoneForTheGivenTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		ok := func(context.Context) error { return nil }
-		if err := a.Once(t.Context(), "n", time.Hour, ok); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Hour - time.Millisecond)
-		err := b.Once(t.Context(), "n", time.Hour, ok)
-		want(t, err, holdfast.ErrDone)
-		wantNone(t, err, holdfast.ErrHeld)
-		if text := `holdfast: once "n": already done by alice`; err.Error() != text {
-			t.Errorf("error reads %q, want %q", err, text)
-		}
-		_, err = b.TryLock(t.Context(), "n")
-		want(t, err, holdfast.ErrHeld)
-		if !strings.Contains(err.Error(), "closed: done by alice 1h0m0s ago, kept for another 1ms") {
-			t.Errorf("error reads %q", err)
-		}
-		time.Sleep(time.Millisecond)
-		if err := b.Once(t.Context(), "n", time.Hour, ok); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestOnceReturnsErrHeldDuringTheRunToACallerThatDoesNotWait(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		for _, c := range []*holdfast.Client{a, b} {
-			err := a.Once(t.Context(), "n"+c.Owner(), time.Hour, func(ctx context.Context) error {
-				err := c.Once(context.Background(), "n"+c.Owner(), time.Hour, func(context.Context) error {
-					t.Error("ran twice")
-					return nil
-				}, holdfast.Wait(0))
-				want(t, err, holdfast.ErrHeld)
-				wantNone(t, err, holdfast.ErrDone)
-				return nil
-			})
-			if err != nil {
-				t.Error(err)
+			wg.Wait()
+			w.took(time.Second) // all callers return at once
+			if runs.Load() != 1 || done.Load() != 49 {
+				w.Errorf("ran %d times, %d were told that it is done", runs.Load(), done.Load())
 			}
-		}
-	})
-}
-
-func TestOnceCanRunAgainAfterAFailedRun(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		boom := errors.New("boom")
-		err := a.Once(t.Context(), "n", time.Hour, func(context.Context) error { return boom })
-		want(t, err, boom)
-		func() {
-			defer func() { recover() }()
-			a.Once(t.Context(), "n", time.Hour, func(context.Context) error { panic("boom") })
-		}()
-		ran := false
-		err = b.Once(t.Context(), "n", time.Hour, func(context.Context) error { ran = true; return nil })
-		if err != nil || !ran {
-			t.Errorf("after a failure: %v, ran %t", err, ran)
-		}
-	})
-}
-
-func TestOnceReturnsErrLostIfTheLockIsLostDuringTheRun(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
-			<-ctx.Done()
-			return nil // reports success
-		}, holdfast.NoRenew())
-		want(t, err, holdfast.ErrLost)
-		time.Sleep(2 * time.Second)
-		if err := b.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil }); err != nil {
-			t.Errorf("the name is not open: %v", err)
-		}
-	})
-}
-
-func TestOnceKnowsWhetherDoneWasRecordedWhenRepliesAreLost(t *testing.T) {
-	for _, recorded := range []bool{true, false} {
-		bubble(t, func(t *testing.T) {
-			s := memstore.New()
-			p := newProxy(s)
-			p.release = func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-				if p.releases.Load() == 1 {
-					if recorded {
-						s.Release(ctx, name, id, keep)
-					} else {
-						s.Break(ctx, name, id) // the request never arrives, and the grant is gone
-					}
+		},
+		"it stays done for the given time": func(w *world) {
+			must(w, w.once(w.c, time.Hour, nothing))
+			time.Sleep(time.Hour - time.Millisecond)
+			err := w.once(w.other, time.Hour, w.mustNotRun)
+			want(w, err, holdfast.ErrDone)
+			wantNone(w, err, holdfast.ErrHeld)
+			equal(w, "error", err.Error(), `holdfast: once "n": already done by alice`)
+			err = w.try(w.other)
+			want(w, err, holdfast.ErrHeld)
+			if !strings.Contains(err.Error(), "closed: done by alice 1h0m0s ago, kept for another 1ms") {
+				w.Errorf("error reads %q", err)
+			}
+			time.Sleep(time.Millisecond)
+			must(w, w.once(w.other, time.Hour, nothing))
+		},
+		"a caller that does not wait gets ErrHeld during the run": func(w *world) {
+			must(w, w.once(w.c, time.Hour, func(ctx context.Context) error {
+				for _, c := range []*holdfast.Client{w.c, w.other} {
+					err := w.once(c, time.Hour, w.mustNotRun, holdfast.Wait(0))
+					want(w, err, holdfast.ErrHeld)
+					wantNone(w, err, holdfast.ErrDone)
+				}
+				return nil
+			}))
+		},
+		"it can run again after a run that failed, panicked, was lost or was downgraded": func(w *world) {
+			want(w, w.once(w.c, time.Hour, func(context.Context) error { return errNet }), errNet)
+			w.free("n")
+			func() {
+				defer func() { recover() }()
+				w.once(w.c, time.Hour, func(context.Context) error { panic("boom") })
+			}()
+			w.free("n")
+			want(w, w.once(w.c, time.Hour, func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil // reports success
+			}, holdfast.NoRenew()), holdfast.ErrLost)
+			time.Sleep(2 * time.Second)
+			w.free("n")
+			want(w, w.once(w.c, time.Hour, func(ctx context.Context) error {
+				return holdfast.LeaseFrom(ctx).Downgrade(ctx)
+			}), holdfast.ErrInvalid)
+			w.free("n")
+		},
+		"it knows whether done was recorded when replies are lost": func(w *world) {
+			var execute releaseFunc
+			w.p.release.set(func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+				if w.p.release.calls()%2 == 1 {
+					execute(ctx, name, id, keep)
 					return errNet
 				}
-				return s.Release(ctx, name, id, keep)
+				return w.s.Release(ctx, name, id, keep)
+			})
+			// The request never arrives, and the grant is gone.
+			execute = func(ctx context.Context, name string, id store.ID, _ store.Keep) error {
+				return w.s.Break(ctx, name, id)
 			}
-			c := newClient(t, p)
-			err := c.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil })
-			if recorded && err != nil {
-				t.Errorf("done was recorded: %v", err)
+			want(w, w.once(w.c, time.Hour, nothing), holdfast.ErrLost)
+			execute = w.s.Release
+			must(w, w.once(w.c, time.Hour, nothing))
+		},
+		"a waiter takes over when the runner dies": func(w *world) {
+			w.lock(w.c, holdfast.NoRenew())
+			must(w, w.once(w.other, time.Hour, nothing))
+			w.within(29*time.Second, 31*time.Second)
+		},
+		"it ends reentrant leases that are open": func(w *world) {
+			for _, result := range []error{errNet, nil} {
+				var inner *holdfast.Lease
+				err := w.once(w.c, time.Hour, func(ctx context.Context) (err error) {
+					inner, err = w.c.Lock(ctx, "n", holdfast.Reentrant())
+					must(w, err)
+					return result
+				})
+				equal(w, "error of Once", err, result)
+				want(w, inner.Err(), holdfast.ErrNotHeld)
+				want(w, inner.Unlock(w.Context()), holdfast.ErrNotHeld)
+				if result != nil {
+					w.free("n")
+				}
 			}
-			if !recorded {
-				want(t, err, holdfast.ErrLost)
+			want(w, w.once(w.other, time.Hour, w.mustNotRun), holdfast.ErrDone)
+		},
+		"it returns ErrDone behind a waiting Lock": func(w *world) {
+			must(w, w.once(w.other, time.Hour, nothing))
+			w.laterErr(w.Context(), w.c)
+			want(w, w.once(w.c, time.Hour, w.mustNotRun, holdfast.Wait(0)), holdfast.ErrDone)
+			want(w, w.once(w.c, time.Hour, w.mustNotRun, holdfast.Wait(30*time.Minute)), holdfast.ErrDone)
+			w.took(0)
+			time.Sleep(time.Hour)
+		},
+		"it returns ErrDone behind a TryLock": func(w *world) {
+			must(w, w.once(w.other, time.Hour, nothing))
+			w.p.slow(100*time.Millisecond, 0)
+			go w.try(w.c)
+			synctest.Wait()
+			want(w, w.once(w.c, time.Hour, w.mustNotRun, holdfast.Wait(0)), holdfast.ErrDone)
+		},
+		"it returns ErrDone if its keep ends after the answer": func(w *world) {
+			c := w.client(holdfast.WithObserver(func(e holdfast.Event) {
+				if e.Kind == holdfast.EventWaiting {
+					time.Sleep(2 * time.Second) // the answer arrives meanwhile
+				}
+			}))
+			must(w, w.once(w.other, time.Second, nothing))
+			w.p.slow(100*time.Millisecond, 0)
+			over := w.laterErr(w.Context(), c)
+			want(w, w.once(c, time.Second, w.mustNotRun), holdfast.ErrDone)
+			must(w, <-over)
+		},
+		"it does not return ErrDone after its keep is over": func(w *world) {
+			must(w, w.once(w.other, time.Second, nothing))
+			w.p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {
+				if w.p.acquire.calls() == 2 {
+					time.Sleep(2 * time.Second)
+				}
+				return w.s.Acquire(ctx, req)
+			})
+			over := w.laterErr(w.Context(), w.c)
+			time.Sleep(2 * time.Second)
+			must(w, w.once(w.c, time.Second, nothing))
+			must(w, <-over)
+		},
+		"a MinHold longer than its keep is invalid": func(w *world) {
+			want(w, w.once(w.c, time.Second, w.mustNotRun, holdfast.MinHold(time.Minute)), holdfast.ErrInvalid)
+		},
+		"Forget lets it run again": func(w *world) {
+			want(w, w.other.Forget(w.Context(), "n"), holdfast.ErrNotHeld)
+			for range 2 {
+				must(w, w.once(w.c, time.Hour, func(context.Context) error {
+					err := w.other.Forget(w.Context(), "n")
+					want(w, err, holdfast.ErrHeld)
+					if !strings.Contains(err.Error(), `forget "n": held by alice`) {
+						w.Errorf("the error of Forget: %v", err)
+					}
+					return nil
+				}))
+				want(w, w.once(w.other, time.Hour, w.mustNotRun), holdfast.ErrDone)
+				must(w, w.other.Forget(w.Context(), "n"))
 			}
-		})
-	}
-}
-
-func TestOnceWaiterTakesOverWhenTheRunnerDies(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		dead, c := newClient(t, newProxy(s)), newClient(t, s)
-		// This runner neither renews nor releases, as if its process had been killed.
-		mustLock(t, dead, "n", holdfast.NoRenew())
-		start := newClock()
-		ran := false
-		err := c.Once(t.Context(), "n", time.Hour, func(context.Context) error { ran = true; return nil })
-		if err != nil || !ran {
-			t.Errorf("%v, ran %t", err, ran)
-		}
-		start.wantWithin(t, 29*time.Second, 31*time.Second)
-		synctest.Wait()
-	})
-}
-
-func TestOnceRecordsDoneDespiteAnOpenReentrantLease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		var inner *holdfast.Lease
-		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) (err error) {
-			inner, err = a.Lock(ctx, "n", holdfast.Reentrant())
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want(t, inner.Err(), holdfast.ErrNotHeld)
-		want(t, inner.Unlock(t.Context()), holdfast.ErrNotHeld)
-		err = b.Once(t.Context(), "n", time.Hour, func(context.Context) error {
-			t.Error("ran twice")
-			return nil
-		})
-		want(t, err, holdfast.ErrDone)
-	})
-}
-
-func TestFailedOnceReleasesDespiteAnOpenReentrantLease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
-			if _, err := a.Lock(ctx, "n", holdfast.Reentrant()); err != nil {
-				t.Error(err)
-			}
-			return errNet
-		})
-		want(t, err, errNet)
-		free(t, b, "n")
-	})
-}
-
-func TestOnceReturnsErrDoneBehindAWaitingLock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		c, other := newClient(t, s), newClient(t, s)
-		nop := func(context.Context) error { return nil }
-		if err := other.Once(t.Context(), "n", time.Hour, nop); err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			if l, err := c.Lock(context.Background(), "n"); err == nil {
-				l.Unlock(context.Background())
-			}
-		}()
-		synctest.Wait()
-		start := newClock()
-		err := c.Once(t.Context(), "n", time.Hour, nop, holdfast.Wait(0))
-		if !errors.Is(err, holdfast.ErrDone) {
-			t.Errorf("Once with Wait(0): %v", err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
-		defer cancel()
-		err = c.Once(ctx, "n", time.Hour, nop)
-		if !errors.Is(err, holdfast.ErrDone) {
-			t.Errorf("Once: %v after %v", err, time.Since(start.start))
-		}
-	})
-}
-
-func TestOnceThatIsDowngradedLeavesNothingBehind(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
-			return holdfast.LeaseFrom(ctx).Downgrade(ctx)
-		})
-		want(t, err, holdfast.ErrInvalid)
-		free(t, b, "n")
-	})
-}
-
-func TestOnceWithAMinHoldLongerThanItsKeepIsInvalid(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClient(t, memstore.New())
-		err := c.Once(t.Context(), "n", time.Second, func(context.Context) error { return nil }, holdfast.MinHold(time.Minute))
-		if err != nil {
-			want(t, err, holdfast.ErrInvalid)
-			return
-		}
-		time.Sleep(2 * time.Second)
-		if _, err := c.TryLock(t.Context(), "n"); err == nil {
-			t.Error("the name is open before its MinHold is over")
-		}
-	})
-}
-
-func TestOnceBehindATryLockReturnsErrDone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		c, other := newClient(t, p), newClient(t, s)
-		if err := other.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			time.Sleep(100 * time.Millisecond)
-			return s.Acquire(ctx, req)
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			_, err := c.TryLock(t.Context(), "n")
-			want(t, err, holdfast.ErrHeld)
-		})
-		synctest.Wait()
-		err := c.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil }, holdfast.Wait(0))
-		want(t, err, holdfast.ErrDone)
-		wg.Wait()
-	})
-}
-
-func TestOnceReturnsErrDoneIfItsKeepEndsAfterTheAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		other := newClient(t, s)
-		c := newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
-			if e.Kind == holdfast.EventWaiting {
-				time.Sleep(2 * time.Second) // the answer arrives meanwhile
-			}
-		}))
-		nothing := func(context.Context) error { return nil }
-		if err := other.Once(t.Context(), "n", time.Second, nothing); err != nil {
-			t.Fatal(err)
-		}
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			time.Sleep(100 * time.Millisecond)
-			return s.Acquire(ctx, req)
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() { mustUnlock(t, mustLock(t, c, "n")) })
-		synctest.Wait()
-		want(t, c.Once(t.Context(), "n", time.Second, nothing), holdfast.ErrDone)
-		wg.Wait()
-	})
-}
-
-func TestOnceDoesNotReturnErrDoneAfterItsKeepIsOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		c, other := newClient(t, p), newClient(t, s)
-		nothing := func(context.Context) error { return nil }
-		if err := other.Once(t.Context(), "n", time.Second, nothing); err != nil {
-			t.Fatal(err)
-		}
-		asked := 0
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			if asked++; asked == 2 {
-				time.Sleep(2 * time.Second)
-			}
-			return s.Acquire(ctx, req)
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() { mustUnlock(t, mustLock(t, c, "n")) })
-		time.Sleep(2 * time.Second)
-		if err := c.Once(t.Context(), "n", time.Second, nothing); err != nil {
-			t.Errorf("Once a second after its keep was over: %v", err)
-		}
-		wg.Wait()
-	})
+			want(w, w.other.Forget(w.Context(), "n"), holdfast.ErrNotHeld)
+		},
+		"Forget lets it run again although a Lock waits": func(w *world) {
+			must(w, w.once(w.c, time.Hour, nothing))
+			over := w.laterErr(w.Context(), w.c)
+			must(w, w.c.Forget(w.Context(), "n"))
+			must(w, w.once(w.c, time.Hour, nothing))
+			must(w, <-over)
+		},
+	}.run(t)
 }

@@ -106,8 +106,8 @@ func WithOwner(owner string) Option { return func(s *settings) { s.owner = owner
 func WithObserver(o Observer) Option { return func(s *settings) { s.observer = o } }
 
 // WithLogger logs losses, failures and leaked leases as warnings, and all other events at
-// debug level. It logs at most ten warnings of each kind in ten seconds, and then the number
-// of those that it omitted. The default is no log.
+// debug level. It logs at most ten warnings of each kind in ten seconds, and with the next one the
+// number of those that it left out. The default is no log.
 func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithHandover bounds how long a process may pass a lock from one of its goroutines to

@@ -105,13 +105,20 @@ func (h *host) add(t *testing.T, spec string, fn func(ctx context.Context) error
 
 func succeed(context.Context) error { return nil }
 
-func TestEachTickIsRunOnOneHostHoweverMuchClocksDiffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // begins at midnight, UTC
+// onHosts runs a test in fake time, which begins at midnight, UTC.
+func onHosts(t *testing.T, do func(t *testing.T, s *memstore.Store, j *journal)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		defer s.Close()
-		var j journal
+		do(t, s, new(journal))
+	})
+}
+
+func TestEachTickIsRunOnOneHostHoweverMuchClocksDiffer(t *testing.T) {
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
 		for _, late := range []time.Duration{0, 300 * time.Millisecond, 40 * time.Second, 58 * time.Minute} {
-			newHost(t, s, &j, late).add(t, "0 * * * *", succeed)
+			newHost(t, s, j, late).add(t, "0 * * * *", succeed)
 		}
 		time.Sleep(time.Hour - time.Second)
 		for hour := range 5 {
@@ -123,11 +130,8 @@ func TestEachTickIsRunOnOneHostHoweverMuchClocksDiffer(t *testing.T) {
 
 // The host with a clock that is behind by more than the interval may still ask for an old tick.
 func TestATickIsRememberedForAnHourAfterTheNextOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
-		h := newHost(t, s, &j, 0)
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
+		h := newHost(t, s, j, 0)
 		h.add(t, "* * * * *", succeed)
 		time.Sleep(90 * time.Second)
 		j.want(t, "tick 00:01")
@@ -142,30 +146,21 @@ func TestATickIsRememberedForAnHourAfterTheNextOne(t *testing.T) {
 }
 
 func TestAnotherHostTakesOverAFailedTick(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
-		newHost(t, s, &j, 0).add(t, "0 * * * *", func(context.Context) error {
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
+		newHost(t, s, j, 0).add(t, "0 * * * *", func(context.Context) error {
 			time.Sleep(time.Minute)
 			return fmt.Errorf("order:42: %w", holdfast.ErrHeld) // of another lock
 		})
-		newHost(t, s, &j, time.Second).add(t, "0 * * * *", succeed)
+		newHost(t, s, j, time.Second).add(t, "0 * * * *", succeed)
 		time.Sleep(time.Hour + 59*time.Second)
 		j.want(t, "tick 01:00")
 		time.Sleep(2 * time.Second)
 		j.want(t, "error: report order:42: held", "tick 01:00")
 	})
-}
-
-func TestAnotherHostTakesOverAPanickedTick(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
 		recovering := cron.WithChain(cron.Recover(logger{&journal{}, func(string) {}}))
-		newHost(t, s, &j, 0, cron.WithChain(), recovering).add(t, "0 * * * *", func(context.Context) error { panic("nil map") })
-		newHost(t, s, &j, time.Second).add(t, "0 * * * *", succeed)
+		newHost(t, s, j, 0, cron.WithChain(), recovering).add(t, "0 * * * *", func(context.Context) error { panic("nil map") })
+		newHost(t, s, j, time.Second).add(t, "0 * * * *", succeed)
 		time.Sleep(time.Hour + time.Minute)
 		j.want(t, "tick 01:00", "tick 01:00")
 	})
@@ -185,12 +180,9 @@ func (c *cut) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewe
 }
 
 func TestAnotherHostTakesOverFromAHostThatIsCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
 		first := &cut{Store: s}
-		var j journal
-		newHost(t, first, &j, 0).add(t, "0 * * * *", func(ctx context.Context) error {
+		newHost(t, first, j, 0).add(t, "0 * * * *", func(ctx context.Context) error {
 			if holdfast.TokenFrom(ctx) == 0 {
 				t.Error("the context has no token")
 			}
@@ -201,7 +193,7 @@ func TestAnotherHostTakesOverFromAHostThatIsCutOff(t *testing.T) {
 			j.add("lost")
 			return nil
 		})
-		newHost(t, s, &j, time.Second).add(t, "0 * * * *", succeed)
+		newHost(t, s, j, time.Second).add(t, "0 * * * *", succeed)
 		time.Sleep(time.Hour + 30*time.Minute)
 		j.want(t, "tick 01:00") // renewed for half an hour
 		first.off.Store(true)
@@ -216,32 +208,11 @@ func TestAnotherHostTakesOverFromAHostThatIsCutOff(t *testing.T) {
 	})
 }
 
-func TestTheTimeZoneOfCronCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
-		for range 2 {
-			zone := cron.WithLocation(time.FixedZone("", -5*60*60))
-			newHost(t, s, &j, 0, zone).add(t, "0 2 * * *", succeed)
-		}
-		time.Sleep(7*time.Hour - time.Second)
-		j.want(t)
-		time.Sleep(2 * time.Second)
-		j.want(t, "tick 02:00")
-		time.Sleep(24 * time.Hour)
-		j.want(t, "tick 02:00")
-	})
-}
-
 func TestHostsThatCountFromTheirStartShareAnInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
 		for range 3 {
 			time.Sleep(70 * time.Second)
-			newHost(t, s, &j, 0).add(t, "@every 5m", succeed)
+			newHost(t, s, j, 0).add(t, "@every 5m", succeed)
 		}
 		time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)))
 		j.want(t, "tick 00:05")
@@ -254,18 +225,15 @@ func TestHostsThatCountFromTheirStartShareAnInterval(t *testing.T) {
 
 // A suspended host wakes up long after a tick, when the store has forgotten that it is done.
 func TestAHostThatWasSuspendedDoesNotRepeatAnOldTick(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
 		var asleep atomic.Bool
-		suspended := cron.WithLogger(logger{&j, func(msg string) {
+		suspended := cron.WithLogger(logger{j, func(msg string) {
 			if msg == "run" && !asleep.Swap(true) { // cron has started the job, and hangs
 				time.Sleep(27 * time.Hour)
 			}
 		}})
-		newHost(t, s, &j, 0, suspended).add(t, "0 2 * * *", succeed)
-		newHost(t, s, &j, 0).add(t, "0 2 * * *", succeed)
+		newHost(t, s, j, 0, suspended).add(t, "0 2 * * *", succeed)
+		newHost(t, s, j, 0).add(t, "0 2 * * *", succeed)
 		time.Sleep(28 * time.Hour)
 		j.want(t, "tick 02:00", "tick 02:00")
 		time.Sleep(2 * time.Hour) // 27 hours after the first tick, three hours after the second
@@ -274,13 +242,10 @@ func TestAHostThatWasSuspendedDoesNotRepeatAnOldTick(t *testing.T) {
 }
 
 func TestTheEndOfTheContextEndsTheWaitForAnotherHost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
 		release := make(chan struct{})
-		newHost(t, s, &j, 0).add(t, "0 * * * *", func(context.Context) error { <-release; return nil })
-		waiting := newHost(t, s, &j, time.Second)
+		newHost(t, s, j, 0).add(t, "0 * * * *", func(context.Context) error { <-release; return nil })
+		waiting := newHost(t, s, j, time.Second)
 		waiting.add(t, "0 * * * *", succeed)
 		time.Sleep(time.Hour + time.Minute)
 		stopped := waiting.Stop()
@@ -299,12 +264,9 @@ func TestTheEndOfTheContextEndsTheWaitForAnotherHost(t *testing.T) {
 }
 
 func TestWithoutWaitOtherHostsSkipATickThatRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
+	onHosts(t, func(t *testing.T, s *memstore.Store, j *journal) {
 		for range 2 {
-			h := newHost(t, s, &j, 0)
+			h := newHost(t, s, j, 0)
 			_, err := h.jobs.AddFunc("0 * * * *", "report", func(context.Context, time.Time) error {
 				j.add("run")
 				time.Sleep(time.Minute)
@@ -317,31 +279,6 @@ func TestWithoutWaitOtherHostsSkipATickThatRuns(t *testing.T) {
 		}
 		time.Sleep(time.Hour + 10*time.Minute)
 		j.want(t, "run", "error: report disk full")
-	})
-}
-
-func TestErrorsOfTheStoreAreLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
-		h := newHost(t, s, &j, 0)
-		h.add(t, "0 * * * *", succeed)
-		h.client.Close()
-		time.Sleep(time.Hour)
-		j.want(t, `error: report holdfast: once "report:2000-01-01T01:00:00Z": closed`)
-	})
-}
-
-func TestAJobThatCronHasNotStartedDoesNotRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		var j journal
-		h := newHost(t, s, &j, 0)
-		h.add(t, "0 * * * *", succeed)
-		h.Entries()[0].Job.Run()
-		j.want(t, "error: report not started by its schedule, or removed")
 	})
 }
 

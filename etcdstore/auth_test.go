@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -33,48 +34,49 @@ func asRoot(t testing.TB, addr string) *clientv3.Client {
 	return root
 }
 
-// addUser creates the user "locks" with the documented rights.
-func addUser(t testing.TB, root *clientv3.Client) {
+// addUser creates a user with rights to a prefix.
+func addUser(t testing.TB, root *clientv3.Client, name, prefix string, rights clientv3.PermissionType) {
 	t.Helper()
-	prefix := documentedRights(t)
-	for _, step := range []func(ctx context.Context) error{
-		func(ctx context.Context) error { _, err := root.RoleAdd(ctx, "locks"); return err },
-		func(ctx context.Context) error {
-			_, err := root.RoleGrantPermission(ctx, "locks", prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
-		},
-		func(ctx context.Context) error { _, err := root.UserAdd(ctx, "locks", "PASSWORD"); return err },
-		func(ctx context.Context) error { _, err := root.UserGrantRole(ctx, "locks", "locks"); return err },
-	} {
-		if err := step(within(t, patience)); err != nil {
-			t.Fatal(err)
-		}
+	ctx := suites.Limited(t)
+	_, err := root.RoleAdd(ctx, name)
+	if err == nil {
+		_, err = root.RoleGrantPermission(ctx, name, prefix, clientv3.GetPrefixRangeEnd(prefix), rights)
 	}
+	if err == nil {
+		_, err = root.UserAdd(ctx, name, "PASSWORD")
+	}
+	if err == nil {
+		_, err = root.UserGrantRole(ctx, name, name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addLocks creates the user "locks" with the documented rights.
+func addLocks(t testing.TB, root *clientv3.Client) {
+	t.Helper()
+	addUser(t, root, "locks", documentedRights(t), clientv3.PermissionType(clientv3.PermReadWrite))
 }
 
 // handOff passes a name from one store to a waiter of another. Only a wake-up can end the Wait of
 // that waiter.
 func handOff(t testing.TB, from, to *Store, name string) {
 	t.Helper()
-	holder, waiter := request(name, false), request(name, true)
+	holder, waiter := suites.Request(name), suites.Queued(name)
 	must(t, from, holder, 0)
 	must(t, to, waiter, 1)
-	if err := from.Release(within(t, patience), name, holder.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-	for granted := false; !granted; {
-		if err := to.Wait(within(t, patience/2), name, waiter.ID); err != nil {
+	suites.Release(t, from, holder)
+	for answer := (store.Answer{Refusal: new(store.Refusal)}); !answer.Granted(); {
+		err := to.Wait(within(t, patience/2), name, waiter.ID)
+		if err == nil {
+			answer, err = to.Acquire(suites.Limited(t), waiter)
+		}
+		if err != nil {
 			t.Fatalf("the waiter is not woken: %v", err)
 		}
-		answer, err := to.Acquire(within(t, patience), waiter)
-		if err != nil {
-			t.Fatal(err)
-		}
-		granted = answer.Granted()
 	}
-	if err := to.Release(within(t, patience), name, waiter.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, to, waiter)
 }
 
 // jwt returns the argument for signed tokens, which expire after a fixed time.
@@ -100,12 +102,12 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 		"a simple token expires": {[]string{fmt.Sprintf("--auth-token-ttl=%d", ttl/time.Second)}, expire},
 		"a signed token expires": {[]string{jwt(t, ttl)}, expire},
 		"the password is changed": {nil, func(t testing.TB, root *clientv3.Client) {
-			if _, err := root.UserChangePassword(within(t, patience), "locks", "PASSWORD"); err != nil {
+			if _, err := root.UserChangePassword(suites.Limited(t), "locks", "PASSWORD"); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		"a role changes, with signed tokens": {[]string{jwt(t, time.Hour)}, func(t testing.TB, root *clientv3.Client) {
-			if _, err := root.RoleGrantPermission(within(t, patience), "locks", "x", "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
+			if _, err := root.RoleGrantPermission(suites.Limited(t), "locks", "x", "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -114,23 +116,23 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 			t.Parallel()
 			server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword, Args: test.args})
 			root := asRoot(t, server.Addr())
-			addUser(t, root)
+			addLocks(t, root)
 			near, s := opened(t, "root:"+rootPassword+"@"+server.Addr()), opened(t, "locks:PASSWORD@"+server.Addr())
 			// A waiter keeps the stream open.
-			long := request("long", true)
-			must(t, near, request("long", false), 0)
+			long := suites.Queued("long")
+			must(t, near, suites.Request("long"), 0)
 			must(t, s, long, 1)
-			l, err := s.lease(within(t, patience), time.Minute)
+			l, err := s.lease(suites.Limited(t), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if alive, err := s.keepAlive(within(t, patience), l); !alive || err != nil { // makes a new login, which later calls use
+			if alive, err := s.keepAlive(suites.Limited(t), l); !alive || err != nil { // makes a new login, which later calls use
 				t.Fatal(alive, err)
 			}
 			test.over(t, root)
 			handOff(t, near, s, "first")
 			handOff(t, near, s, "second")
-			if alive, err := s.keepAlive(within(t, patience), l); !alive || err != nil {
+			if alive, err := s.keepAlive(suites.Limited(t), l); !alive || err != nil {
 				t.Errorf("the keep-alive: %v, %v", alive, err)
 			}
 			must(t, s, long, 1)
@@ -143,14 +145,14 @@ func TestAuthenticationCanBeEnabledWhileLocksAreInUse(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	near := opened(t, "root:"+rootPassword+"@"+server.Addr())
 	s := opened(t, "root:"+rootPassword+"@"+server.Addr())
-	must(t, near, request("long", false), 0)
-	long := request("long", true)
+	must(t, near, suites.Request("long"), 0)
+	long := suites.Queued("long")
 	must(t, s, long, 1)
-	held := request("held", false)
+	held := suites.Request("held")
 	must(t, s, held, 0)
 	renew := func() {
 		t.Helper()
-		out, err := s.Renew(within(t, patience), []store.Renewal{{Name: "held", ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
+		out, err := s.Renew(suites.Limited(t), []store.Renewal{suites.Renewal(held)})
 		if err != nil || out[0].Status != store.Extended {
 			t.Fatalf("the renewal: %+v, %v", out, err)
 		}
@@ -166,13 +168,13 @@ func TestAWaiterWhoseRightsAreRevokedGetsAnError(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword})
 	root := asRoot(t, server.Addr())
-	addUser(t, root)
+	addLocks(t, root)
 	near := opened(t, "root:"+rootPassword+"@"+server.Addr())
-	must(t, near, request("a", false), 0)
+	must(t, near, suites.Request("a"), 0)
 	c := client(t, time.Minute, "locks:PASSWORD@"+server.Addr())
 	waiter := lock(c, context.Background(), "a")
 	waiting(t, near, "a", 1)
-	if _, err := root.UserRevokeRole(within(t, patience), "locks", "locks"); err != nil {
+	if _, err := root.UserRevokeRole(suites.Limited(t), "locks", "locks"); err != nil {
 		t.Fatal(err)
 	}
 	select {

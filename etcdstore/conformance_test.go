@@ -39,6 +39,7 @@ func openQuick(t testing.TB, url string, heartbeat time.Duration) *Store {
 		s, err = openWith(context.Background(), u, config{heartbeat: heartbeat, minTTL: quick})
 		return err
 	})
+	t.Cleanup(func() { s.Close() })
 	return s
 }
 

@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -21,59 +23,39 @@ var names = flag.Int("names", 3_000, "how many names to lock and release")
 func TestAPairCostsTwoWritesAndWaitingCostsNone(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
-	look := direct(t, server.Addr())
-	c, err := holdfast.Open(t.Context(), url(server.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	// entries returns the number of entries in the log of the server.
-	entries := func() int64 {
+	s, look := opened(t, server.Addr()), direct(t, server.Addr())
+	// entries returns by how many entries a call makes the log of the server longer.
+	entries := func(call func()) int {
 		t.Helper()
-		status, err := look.Status(t.Context(), server.Addr())
-		if err != nil {
+		before, err := look.Status(t.Context(), server.Addr())
+		call()
+		after, err2 := look.Status(t.Context(), server.Addr())
+		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		return int64(status.RaftIndex)
+		return int(after.RaftIndex - before.RaftIndex)
 	}
-	pair := func(lock func() (*holdfast.Lease, error)) {
-		t.Helper()
-		lease, err := lock()
-		if err == nil {
-			err = lease.Unlock(t.Context())
+	for _, mode := range []store.Mode{store.Exclusive, store.Shared} {
+		pair := func() {
+			req := suites.Request("a")
+			req.Mode = mode
+			must(t, s, req, 0)
+			suites.Release(t, s, req)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for what, lock := range map[string]func() (*holdfast.Lease, error){
-		"exclusive": func() (*holdfast.Lease, error) { return c.Lock(t.Context(), "a") },
-		"shared":    func() (*holdfast.Lease, error) { return c.RLock(t.Context(), "b") },
-		"permits":   func() (*holdfast.Lease, error) { return c.Semaphore("c", 3).Acquire(t.Context(), 1) },
-	} {
-		pair(lock) // creates a lease
-		before := entries()
-		for range 10 {
-			pair(lock)
-		}
-		if n := entries() - before; n != 20 {
-			t.Errorf("ten pairs of %s mode took %d entries of the log, want 20", what, n)
+		pair() // creates a lease
+		if n := entries(pair); n != 2 {
+			t.Errorf("a pair of %v mode took %d entries of the log, want 2", mode, n)
 		}
 	}
-
-	s := opened(t, server.Addr())
-	holder, waiter := request("w", false), request("w", true)
+	holder, waiter := suites.Request("w"), suites.Queued("w")
 	must(t, s, holder, 0)
 	must(t, s, waiter, 1)
-	before := entries()
-	for range 5 {
+	if n := entries(func() {
 		must(t, s, waiter, 1)
-	}
-	renewal := store.Renewal{Name: "w", ID: holder.ID, TTL: holder.TTL, Mode: holder.Mode}
-	if _, err := s.Renew(t.Context(), []store.Renewal{renewal}); err != nil {
-		t.Fatal(err)
-	}
-	if n := entries() - before; n != 0 {
+		if _, err := s.Renew(t.Context(), []store.Renewal{suites.Renewal(holder)}); err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
 		t.Errorf("a waiter that asks and a renewal took %d entries of the log, want none", n)
 	}
 }
@@ -86,44 +68,32 @@ func TestKeysAreReused(t *testing.T) {
 	look := direct(t, server.Addr())
 	one, two := opened(t, server.Addr()), opened(t, server.Addr())
 	const turns = 30
-	// Two handles take turns, and each waits for the other.
-	take := func(mode store.Mode, limit int, name string) {
-		t.Helper()
-		ask := func(s *Store, place int, req store.Request) store.Request {
+	// Two handles take turns, and each waits for the other, unless they are readers.
+	for name, mode := range map[string]store.Mode{"e": store.Exclusive, "p": store.Permits, "s": store.Shared} {
+		ask := func(s *Store, req store.Request, place int) store.Request {
 			t.Helper()
-			req.Mode, req.Limit = mode, limit
+			if req.Mode = mode; mode == store.Permits {
+				req.Limit = 1
+			}
 			must(t, s, req, place)
 			return req
 		}
-		release := func(s *Store, req store.Request) {
-			t.Helper()
-			if err := s.Release(within(t, patience), name, req.ID, store.Keep{}); err != nil {
+		holder, waiter := one, two
+		held := ask(holder, suites.Request(name), 0)
+		for range turns {
+			next := suites.Request(name)
+			if mode != store.Shared {
+				next = ask(waiter, suites.Queued(name), 1)
+			}
+			suites.Release(t, holder, held)
+			if err := waiter.Wait(suites.Limited(t), name, next.ID); err != nil {
 				t.Fatal(err)
 			}
+			held = ask(waiter, next, 0)
+			holder, waiter = waiter, holder
 		}
-		held := ask(one, 0, request(name, false))
-		for i := range turns {
-			holder, waiter := one, two
-			if i%2 == 1 {
-				holder, waiter = two, one
-			}
-			if mode == store.Shared {
-				release(holder, held)
-				held = ask(waiter, 0, request(name, false))
-				continue
-			}
-			next := ask(waiter, 1, request(name, true))
-			release(holder, held)
-			if err := waiter.Wait(within(t, patience), name, next.ID); err != nil {
-				t.Fatal(err)
-			}
-			held = ask(waiter, 0, next)
-		}
-		release(map[bool]*Store{true: one, false: two}[turns%2 == 0], held)
+		suites.Release(t, holder, held)
 	}
-	take(store.Exclusive, 0, "e")
-	take(store.Permits, 1, "p")
-	take(store.Shared, 0, "s")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	end, err := look.Put(ctx, "end", "")
@@ -165,7 +135,7 @@ func TestNothingIsLeftOfManyNames(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := w; i < *names; i += workers {
-				lease, err := c.Lock(t.Context(), fmt.Sprint("name:", i))
+				lease, err := c.Lock(t.Context(), fmt.Sprint("name:", i), holdfast.TTL(24*time.Hour)) // so that no lease expires
 				if err == nil {
 					err = lease.Unlock(t.Context())
 				}

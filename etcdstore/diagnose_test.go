@@ -1,7 +1,6 @@
 package etcdstore
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -157,15 +156,7 @@ func diagnoseLearner(t *testing.T) {
 func diagnoseThree(t *testing.T) {
 	certs := servers.NewCertificates(t)
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{Args: []string{synced}, TLS: certs})
-	u, err := store.ParseURL(fmt.Sprintf("etcds://%s?ca=%s&cert=%s&key=%s", strings.Join(cluster.Addrs(), ","), certs.CAFile, certs.CertFile, certs.KeyFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := openWith(t.Context(), u, config{minTTL: quick})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	s := openQuick(t, fmt.Sprintf("etcds://%s?ca=%s&cert=%s&key=%s", strings.Join(cluster.Addrs(), ","), certs.CAFile, certs.CertFile, certs.KeyFile), slowBeat)
 	findings := wantFindings(t, s, 30*time.Second)
 	if f := diagnosistest.Find(t, findings, "etcd.fsync"); f.Node == "" || f.Level != store.LevelOK {
 		t.Errorf("%+v", f)
@@ -176,21 +167,9 @@ func diagnoseThree(t *testing.T) {
 func diagnoseUsers(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword, Args: []string{synced}})
 	root := asRoot(t, server.Addr())
-	addUser(t, root)
+	addLocks(t, root)
 	wantFindings(t, opened(t, "locks:PASSWORD@"+server.Addr()), 30*time.Second, "etcd.members warning")
-	for _, step := range []func(ctx context.Context) error{
-		func(ctx context.Context) error { _, err := root.RoleAdd(ctx, "reader"); return err },
-		func(ctx context.Context) error {
-			_, err := root.RoleGrantPermission(ctx, "reader", "holdfast/", clientv3.GetPrefixRangeEnd("holdfast/"), clientv3.PermissionType(clientv3.PermRead))
-			return err
-		},
-		func(ctx context.Context) error { _, err := root.UserAdd(ctx, "reader", "PASSWORD"); return err },
-		func(ctx context.Context) error { _, err := root.UserGrantRole(ctx, "reader", "reader"); return err },
-	} {
-		if err := step(within(t, patience)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	addUser(t, root, "reader", "holdfast/", clientv3.PermissionType(clientv3.PermRead))
 	findings := wantFindings(t, opened(t, "reader:PASSWORD@"+server.Addr()), 30*time.Second, "etcd.members warning", "etcd.rights failure")
 	if strings.Contains(fmt.Sprint(findings), "PASSWORD") {
 		t.Error("a password was printed")
@@ -212,10 +191,4 @@ func TestDiagnoseFindsUnsafeVersions(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestDiagnoseAfterCloseIsUnknown(t *testing.T) {
-	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
-	s.Close()
-	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "etcd.answers unknown")
 }

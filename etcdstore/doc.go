@@ -44,13 +44,12 @@
 // check tokens, as package fence does. FAULTS.md in this folder lists the faults that were tried,
 // and the tests.
 //
-// # When to choose it
+// # Cost
 //
-// Choose etcd over Redis if a failover must not lead to two holders. Choose it over a quorum of
-// Redis servers for its order and modes, and because it is easier to run correctly. A lock and an
-// unlock are two writes through a majority, each with a write to disk. A pair takes a few
-// milliseconds, and a few thousand pairs a second are possible, whereas Redis handles tens of
-// thousands. Hand-overs within one process cost no write, as on every store.
+// A lock and an unlock are two writes through a majority, each with a write to disk. A pair takes a
+// few milliseconds, and a few thousand pairs a second are possible, whereas Redis handles tens of
+// thousands. While four requests are in flight, further locks and unlocks of different names are
+// sent in batches. Hand-overs within one process cost no write.
 //
 // # TTL
 //
@@ -89,23 +88,15 @@
 // without Close they expire.
 //
 // A waiter watches one key, that of the waiter or holder in front of it. All waiters of a process
-// share one stream. If a watch breaks, because of a compaction, a change of the leader, an
-// expired login or a lost connection, the waiters ask again. As its heartbeat, a waiter asks every
+// share one stream. If a watch breaks, the waiters ask again. As its heartbeat, a waiter asks every
 // 4 s, or every second while other calls of its client wait behind it. A waiter that has not asked
-// for 8 s loses its place and starts again at the end. The reply to a waiter does not grow with the
-// queue: beyond place 64, the place is an upper bound, and a waiter only checks whether the one in
-// front of it is still there. But the server scans the whole queue for each request that joins. So
-// at most 1,000 requests can wait for a name, one for each client. Further ones fail with an error
-// that says so. A waiter that gets no answer from any server does not wait forever: it gets
-// ErrUnavailable.
+// for 8 s loses its place and starts again at the end. Beyond place 64, the place is an upper bound.
 //
-// Joining a queue costs the server about seven requests, four of which are writes, and 1.4 ms of CPU
-// time. Waiting costs two requests in 4 s. When 1,000 clients joined at once, on two cores that they
-// shared with the server, all were queued after 1.0 s. Meanwhile renewals took 0.5 s at most, and
-// afterwards hand-offs took 0.02 s. A server that lacks this CPU time replies late to all its clients:
-// on the same machine, with ten other processes per core, plain reads took up to 4.2 s. Renewals that
-// got no reply within 3 s were repeated, and no lease of 30 s was lost. Do not combine such crowds with
-// TTLs of a few seconds.
+// At most 1,000 requests can wait for a name, one for each client, because the server scans the whole
+// queue for each request that joins. Further ones fail with an error that says so. When 1,000 clients
+// joined at once, on two cores that they shared with the server, all were queued after 1.0 s.
+// Meanwhile renewals took 0.5 s at most, and afterwards hand-offs took 0.02 s. A server that lacks
+// CPU time replies late to all its clients, so do not combine such crowds with TTLs of a few seconds.
 //
 // # Rights
 //
@@ -127,26 +118,8 @@
 // that was down is tried once a second and used as soon as it is back. (A client passed to [New]
 // has its own settings: by default the interval of gRPC grows to two minutes.)
 //
-// # etcd grpc-proxy
-//
-// Prefer the servers themselves. Locks work behind "etcd grpc-proxy", with these differences:
-//
-//   - Authentication must be off. A proxy sends keep-alives without the login of its clients, and
-//     newer servers (3.6.16 is one) refuse them: leases cannot be renewed and end after their TTL.
-//   - A keep-alive takes about half a second. The store then asks the server for the remaining
-//     time of the lease, in whole seconds: a renewed lease is up to a second shorter. Use TTLs
-//     of 5 s or more.
-//
 // # Compaction
 //
 // Each write leaves a revision behind until etcd compacts it. Let etcd do that by itself and
-// often, for example with --auto-compaction-retention=5m, or its database fills up. Keys are
-// reused, so a name does not get slower by having been locked often. Hand-overs within a process
-// write nothing.
-//
-// # Batches
-//
-// While four requests are in flight, further locks and unlocks of different names are sent to the
-// servers in batches, each with its own condition. This makes many goroutines faster than
-// separate requests of etcd's client would.
+// often, for example with --auto-compaction-retention=5m, or its database fills up.
 package etcdstore

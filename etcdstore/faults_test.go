@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -26,12 +27,7 @@ const patience = 30 * time.Second
 
 func url(addrs ...string) string { return "etcd://" + strings.Join(addrs, ",") }
 
-func opened(t testing.TB, addrs ...string) *Store {
-	t.Helper()
-	s := openQuick(t, url(addrs...), slowBeat)
-	t.Cleanup(func() { s.Close() })
-	return s
-}
+func opened(t testing.TB, addrs ...string) *Store { return openQuick(t, url(addrs...), slowBeat) }
 
 // client returns a client with the given TTL.
 func client(t testing.TB, ttl time.Duration, addrs ...string) *holdfast.Client {
@@ -51,16 +47,10 @@ func within(t testing.TB, limit time.Duration) context.Context {
 	return ctx
 }
 
-func request(name string, queue bool) store.Request {
-	return store.Request{
-		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Queue: queue,
-	}
-}
-
 // must makes one request and requires the given place in the queue, or a grant if place is 0.
 func must(t testing.TB, s *Store, req store.Request, place int) store.Answer {
 	t.Helper()
-	answer, err := s.Acquire(within(t, patience), req)
+	answer, err := s.Acquire(suites.Limited(t), req)
 	if err != nil {
 		t.Fatalf("Acquire: %v", err)
 	}
@@ -101,7 +91,7 @@ type result struct {
 func waiting(t testing.TB, s *Store, name string, n int) {
 	t.Helper()
 	servers.Poll(t, patience, func() error {
-		page, err := s.List(within(t, patience), store.Query{Name: name})
+		page, err := s.List(suites.Limited(t), store.Query{Name: name})
 		if err == nil && (len(page.Locks) == 0 || len(page.Locks[0].Waiters) != n) {
 			err = errors.New("not all are queued")
 		}
@@ -112,65 +102,45 @@ func waiting(t testing.TB, s *Store, name string, n int) {
 // A leader that the others cannot reach does not notice that at once.
 func TestALeaderThatTheOthersCannotReachGrantsNothing(t *testing.T) {
 	t.Parallel()
-	proxies := map[string]*faultproxy.Proxy{}
-	byPeer := map[string]string{}
+	proxies := map[string]*faultproxy.Proxy{} // by peer
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{Via: func(addr string) string {
-		if byPeer[addr] == "" {
-			p := faultproxy.Start(t, addr)
-			proxies[addr], byPeer[addr] = p, p.Addr()
+		if proxies[addr] == nil {
+			proxies[addr] = faultproxy.Start(t, addr)
 		}
-		return byPeer[addr]
+		return proxies[addr].Addr()
 	}})
 	leader := cluster.Leader()
-	inside, outside := opened(t, leader.Addr()), opened(t, otherAddrs(cluster, leader)...)
-	must(t, inside, request("before", false), 0)
+	inside, outside := opened(t, leader.Addr()), opened(t, cluster.Followers()[0].Addr(), cluster.Followers()[1].Addr())
+	must(t, inside, suites.Request("before"), 0)
 	proxies[leader.PeerAddr()].Hold()
 
 	// The other servers elect a leader and grant. The server that is cut off grants nothing.
-	taken := request("a", false)
+	taken := suites.Request("a")
 	eventually(t, func(ctx context.Context) (store.Answer, error) { return outside.Acquire(ctx, taken) })
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	if answer, err := inside.Acquire(ctx, request("a", false)); err == nil && answer.Granted() {
+	if answer, err := inside.Acquire(ctx, suites.Request("a")); err == nil && answer.Granted() {
 		t.Errorf("granted on both sides: %+v", answer)
 	}
-	if _, err := inside.Acquire(ctx, request("b", false)); err == nil {
+	if _, err := inside.Acquire(ctx, suites.Request("b")); err == nil {
 		t.Error("a server that is cut off answers")
 	}
 	proxies[leader.PeerAddr()].Heal()
-	refused := eventually(t, func(ctx context.Context) (store.Answer, error) { return inside.Acquire(ctx, request("a", false)) })
+	refused := eventually(t, func(ctx context.Context) (store.Answer, error) { return inside.Acquire(ctx, suites.Request("a")) })
 	if refused.Granted() {
 		t.Error("granted a second time after the partition")
 	}
-}
-
-func otherAddrs(cluster *servers.EtcdCluster, not *servers.Etcd) (addrs []string) {
-	for _, e := range cluster.Nodes {
-		if e != not {
-			addrs = append(addrs, e.Addr())
-		}
-	}
-	return addrs
 }
 
 func TestOneHungServerOfThreeIsNotUsed(t *testing.T) {
 	t.Parallel()
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
 	s := opened(t, cluster.Addrs()...)
-	c, err := holdfast.New(s, holdfast.WithTTL(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
 	pair := func() {
 		t.Helper()
-		lease, err := c.Lock(within(t, patience), "a")
-		if err == nil {
-			err = lease.Unlock(within(t, patience))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := suites.Request("a")
+		servers.Poll(t, patience, func() error { _, err := s.Acquire(suites.Limited(t), req); return err })
+		servers.Poll(t, patience, func() error { return s.Leave(suites.Limited(t), req.Name, req.ID) })
 	}
 	hanging := cluster.Followers()[0]
 	connected := func() *conn {
@@ -202,12 +172,12 @@ func TestOneHungServerOfThreeIsNotUsed(t *testing.T) {
 func TestAServerThatWasDownForLongIsUsedSoonAfterItsReturn(t *testing.T) {
 	t.Parallel()
 	proxy, far, _, _ := behind(t)
-	must(t, far, request("a", false), 0)
+	must(t, far, suites.Request("a"), 0)
 	proxy.Cut()
 	time.Sleep(18 * time.Second) // the default backoff of gRPC would make the next attempt after 22 s
 	proxy.Heal()
 	begin := time.Now()
-	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, request("b", false)) })
+	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, suites.Request("b")) })
 	if took := time.Since(begin); took > 3*mostRedial {
 		t.Errorf("the server was used %v after its return", took)
 	}
@@ -229,7 +199,7 @@ func has(mark []byte) func([]byte) bool {
 // the connection.
 func lose(t *testing.T, proxy *faultproxy.Proxy, look *clientv3.Client, mark []byte, call func(ctx context.Context) error) {
 	t.Helper()
-	ctx := within(t, patience)
+	ctx := suites.Limited(t)
 	proxy.Lose(t, has(mark), call, func() (string, error) {
 		key, err := look.Get(ctx, "lock/a")
 		if err != nil {
@@ -243,20 +213,30 @@ func lose(t *testing.T, proxy *faultproxy.Proxy, look *clientv3.Client, mark []b
 	})
 }
 
+// deletion returns a mark of requests that delete a key.
+func deletion(t *testing.T, key string) []byte {
+	t.Helper()
+	mark, err := remove(key).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mark
+}
+
 // A request without a reply may still be executed while its lease is alive. If Leave succeeded
 // then, nobody would remove what the request leaves behind.
 func TestLeaveFailsUntilTheLeaseOfALostRequestIsRevoked(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
-	must(t, near, request("held", false), 0)
-	granted, queued, kept := request("free", false), request("held", true), request("kept", false)
+	must(t, near, suites.Request("held"), 0)
+	granted, queued, kept := suites.Request("free"), suites.Queued("held"), suites.Request("kept")
 	must(t, far, queued, 1)
 	must(t, far, kept, 0)
 	connected := func() {
 		eventually(t, func(ctx context.Context) (*snapshot, error) { return far.look(ctx, claimKey{"b", store.NewID()}) })
 	}
 	place := far.claims[claimKey{"held", queued.ID}].place.id
-	lose(t, proxy, look, fmt.Appendf(nil, "w%x", place), func(ctx context.Context) error { return far.Leave(ctx, "held", queued.ID) })
+	lose(t, proxy, look, deletion(t, far.keys.key("held", kindWaiting, place)), func(ctx context.Context) error { return far.Leave(ctx, "held", queued.ID) })
 	connected()
 	lose(t, proxy, look, []byte(granted.ID.String()), func(ctx context.Context) error { _, err := far.Acquire(ctx, granted); return err })
 	connected()
@@ -292,7 +272,7 @@ func TestLeaveFailsUntilTheLeaseOfALostRequestIsRevoked(t *testing.T) {
 func TestALostReplyToARenewalWithTokensIsNotALostLock(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
-	req := request("a", false)
+	req := suites.Request("a")
 	must(t, far, req, 0)
 	renewal := []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: 10}}
 	write := []byte(req.ID.String()) // it is in the value of the key
@@ -301,7 +281,7 @@ func TestALostReplyToARenewalWithTokensIsNotALostLock(t *testing.T) {
 	if out[0].Status != store.Extended || out[0].Tokens != 10 {
 		t.Errorf("%+v after a lost reply", out[0])
 	}
-	must(t, near, request("a", true), 1)
+	must(t, near, suites.Queued("a"), 1)
 }
 
 // hold sends a call and keeps it in the network until Heal.
@@ -321,20 +301,20 @@ func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]func(s *Store, id store.ID) error{
 		"Release": func(s *Store, id store.ID) error {
-			if err := s.Release(within(t, patience), "a", id, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+			if err := s.Release(suites.Limited(t), "a", id, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
 				return fmt.Errorf("%v, want ErrNotHeld", err)
 			}
 			return nil
 		},
-		"Leave": func(s *Store, id store.ID) error { return s.Leave(within(t, patience), "a", id) },
+		"Leave": func(s *Store, id store.ID) error { return s.Leave(suites.Limited(t), "a", id) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			proxy, far, near, _ := behind(t)
-			old, newer := request("a", false), request("a", false)
+			old, newer := suites.Request("a"), suites.Request("a")
 			must(t, far, old, 0)
 			ended := hold(proxy, "lock/a", func() error { return end(far, old.ID) })
-			if err := near.Break(within(t, patience), "a", old.ID); err != nil {
+			if err := near.Break(suites.Limited(t), "a", old.ID); err != nil {
 				t.Fatal(err)
 			}
 			must(t, near, newer, 0)
@@ -342,7 +322,7 @@ func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			out, err := near.Renew(within(t, patience), []store.Renewal{{Name: "a", ID: newer.ID, TTL: newer.TTL, Mode: newer.Mode}})
+			out, err := near.Renew(suites.Limited(t), []store.Renewal{suites.Renewal(newer)})
 			if err != nil || out[0].Status != store.Extended {
 				t.Errorf("the newer lock: %+v, %v", out, err)
 			}
@@ -354,7 +334,7 @@ func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 func TestALeaseIsNotReusedWhileACallMayStillAffectIt(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
-	must(t, near, request("a", false), 0)
+	must(t, near, suites.Request("a"), 0)
 	for what, leave := range map[string]func(ctx context.Context, req store.Request) error{
 		"Leave": func(ctx context.Context, req store.Request) error { return far.Leave(ctx, "a", req.ID) },
 		"leave the queue only": func(ctx context.Context, req store.Request) error {
@@ -362,10 +342,10 @@ func TestALeaseIsNotReusedWhileACallMayStillAffectIt(t *testing.T) {
 			return a.leaveQueue(ctx)
 		},
 	} {
-		req := request("a", true)
+		req := suites.Queued("a")
 		must(t, far, req, 1)
 		lease := far.claims[claimKey{"a", req.ID}].place.id
-		lose(t, proxy, look, fmt.Appendf(nil, "w%x", lease), func(ctx context.Context) error { return leave(ctx, req) })
+		lose(t, proxy, look, deletion(t, far.keys.key("a", kindWaiting, lease)), func(ctx context.Context) error { return leave(ctx, req) })
 		eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
 		if left := etcdtest.Residue(t, look); slices.Contains(left, fmt.Sprintf("lease %x", lease)) {
 			t.Errorf("%s: the lease is still there: %q", what, left)
@@ -378,38 +358,34 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	s, look := opened(t, server.Addr()), direct(t, server.Addr())
-	holder, dead, live := request("a", false), request("a", true), request("a", true)
+	holder, dead, live := suites.Request("a"), suites.Queued("a"), suites.Queued("a")
 	must(t, s, holder, 0)
 	must(t, s, dead, 1)
 	must(t, s, live, 2)
 	c, _ := s.claim(claimKey{"a", dead.ID})
-	if _, err := look.Revoke(within(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
+	if _, err := look.Revoke(suites.Limited(t), clientv3.LeaseID(c.place.id)); err != nil {
 		t.Fatal(err)
 	}
 	must(t, s, live, 1)
-	if err := s.Release(within(t, patience), "a", holder.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, s, holder)
 	must(t, s, dead, 2) // it is at the end of the queue, although the name is free
 	must(t, s, live, 0)
 
 	// The same applies if its lease ends between the read and the grant, before the next waiter
 	// asks.
-	behind := request("a", true)
+	behind := suites.Queued("a")
 	must(t, s, behind, 2)
-	if err := s.Release(within(t, patience), "a", live.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, s, live)
 	a := &attempt{s: s, req: &dead, key: claimKey{"a", dead.ID}, began: sinceBase()}
 	var err error
-	if a.snap, err = s.look(within(t, patience), a.key); err != nil {
+	if a.snap, err = s.look(suites.Limited(t), a.key); err != nil {
 		t.Fatal(err)
 	}
 	c, _ = s.claim(a.key)
-	if _, err := look.Revoke(within(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
+	if _, err := look.Revoke(suites.Limited(t), clientv3.LeaseID(c.place.id)); err != nil {
 		t.Fatal(err)
 	}
-	if _, done, err := a.decide(within(t, patience)); done || err != nil {
+	if _, done, err := a.decide(suites.Limited(t)); done || err != nil {
 		t.Errorf("granted with a lease that was over: %v", err)
 	}
 	must(t, s, behind, 0)
@@ -418,130 +394,84 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 // In etcd, a waiter was not told that its session had ended.
 func TestEtcd19597WaiterWasNotToldThatItsSessionDied(t *testing.T) {
 	t.Parallel()
-	for what, fault := range map[string]func(*servers.Etcd){
-		"is killed": func(e *servers.Etcd) { e.Kill() },
-		"hangs":     func(e *servers.Etcd) { e.Stop() },
-	} {
-		t.Run("the server "+what, func(t *testing.T) {
-			t.Parallel()
-			server := servers.StartEtcd(t, servers.EtcdOptions{})
-			one, two := client(t, time.Minute, server.Addr()), client(t, time.Minute, server.Addr())
-			if _, err := one.Lock(within(t, patience), "a"); err != nil {
-				t.Fatal(err)
-			}
-			waiter := lock(two, context.Background(), "a")
-			waiting(t, opened(t, server.Addr()), "a", 1)
-			fault(server)
-			defer server.Continue() // otherwise it takes long to close all clients
-			select {
-			case got := <-waiter:
-				if !errors.Is(got.err, holdfast.ErrUnavailable) {
-					t.Errorf("the waiter: %v, want ErrUnavailable", got.err)
-				}
-			case <-time.After(2 * patience):
-				t.Error("the waiter is not told")
-			}
-		})
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	one, two := client(t, time.Minute, server.Addr()), client(t, time.Minute, server.Addr())
+	if _, err := one.Lock(suites.Limited(t), "a"); err != nil {
+		t.Fatal(err)
+	}
+	waiter := lock(two, context.Background(), "a")
+	waiting(t, opened(t, server.Addr()), "a", 1)
+	server.Kill() // suites.Hung has a server that hangs
+	select {
+	case got := <-waiter:
+		if !errors.Is(got.err, holdfast.ErrUnavailable) {
+			t.Errorf("the waiter: %v, want ErrUnavailable", got.err)
+		}
+	case <-time.After(2 * patience):
+		t.Error("the waiter is not told")
 	}
 }
 
 func TestAWaitSurvivesCompaction(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
-	holder, waiter := request("a", false), request("a", true)
+	holder, waiter := suites.Request("a"), suites.Queued("a")
 	must(t, near, holder, 0)
 	must(t, far, waiter, 1)
 	compact := func() {
 		t.Helper()
-		var revision int64
-		for range 10 {
-			resp, err := look.Put(within(t, patience), "other", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			revision = resp.Header.Revision
+		resp, err := look.Put(suites.Limited(t), "other", "")
+		if err == nil {
+			_, err = look.Compact(suites.Limited(t), resp.Header.Revision)
 		}
-		if _, err := look.Compact(within(t, patience), revision); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	// A watch that begins at a compacted revision is refused, and the waiter is woken.
-	compact()
-	far.waits.expect(claimKey{"a", waiter.ID}, []watch{{key: "elsewhere"}}, 1)
-	if err := far.Wait(within(t, patience), "a", waiter.ID); err != nil {
-		t.Fatalf("Wait: %v", err)
+	woken := func() {
+		t.Helper()
+		if err := far.Wait(suites.Limited(t), "a", waiter.ID); err != nil {
+			t.Fatalf("Wait: %v", err)
+		}
 	}
-	// A waiter whose connection ends is woken as well.
-	must(t, far, waiter, 1)
+	// A waiter whose connection ends is woken.
 	proxy.Cut()
 	compact()
 	proxy.Heal()
-	if err := far.Wait(within(t, patience), "a", waiter.ID); err != nil {
-		t.Fatalf("Wait: %v", err)
-	}
+	woken()
 	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, waiter) })
 	compact() // a watch that has begun is not affected
-	if err := near.Release(within(t, patience), "a", holder.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := far.Wait(within(t, patience), "a", waiter.ID); err != nil {
-		t.Fatalf("Wait: %v", err)
-	}
+	suites.Release(t, near, holder)
+	woken()
 	must(t, far, waiter, 0)
-}
-
-// The TTL of a lease starts when the servers receive the request. The client only knows that this
-// happens after it sent the request.
-func TestTheTTLOfAReusedLeaseCountsFromTheTimeItWasSent(t *testing.T) {
-	t.Parallel()
-	const delay = time.Second
-	proxy, far, _, _ := behind(t)
-	if _, err := far.look(within(t, patience), claimKey{"a", store.NewID()}); err != nil { // to be connected
-		t.Fatal(err)
-	}
-	proxy.ToClient.Delay(delay)
-	first, second := request("a", false), request("b", false)
-	first.TTL, second.TTL = time.Hour, time.Hour // so that the lease is reused unchanged
-	begin := time.Now()
-	must(t, far, first, 0)
-	if err := far.Release(within(t, patience), "a", first.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-	passed := time.Since(begin)
-	if got := must(t, far, second, 0).TTL; got > first.TTL-passed+delay/2 {
-		t.Errorf("the TTL is %v though %v have passed of %v", got, passed, first.TTL)
-	}
 }
 
 // A request that seemed to be lost arrives after its identity has left.
 func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
-	must(t, far, request("warm", false), 0) // so that its lease is not reused
-	before := len(etcdtest.Residue(t, look))
-	req := request("a", false)
-	c, err := far.lease(within(t, patience), req.TTL)
+	req := suites.Request("a")
+	spare, err := far.lease(suites.Limited(t), req.TTL) // so that the request needs no other
 	if err != nil {
 		t.Fatal(err)
 	}
-	far.pool.push(c)
+	far.pool.push(spare)
 	proxy.Abandon(t, func(b []byte) bool { return bytes.Contains(b, []byte("lock/a")) }, func(ctx context.Context) error {
 		_, err := far.Acquire(ctx, req)
 		return err
 	}, func() {})
-	// Undo the request as the handle would, but over the direct connection.
-	c1, _ := far.claim(claimKey{"a", req.ID})
-	if c1.grant == nil || !c1.grant.unsure.Load() {
+	if c, _ := far.claim(claimKey{"a", req.ID}); c.grant != spare || !spare.unsure.Load() {
 		t.Fatal("the lease of a request without a reply is not marked as unsure")
 	}
-	if err := near.Leave(within(t, patience), "a", req.ID); err != nil {
+	// Undo the request as the handle would, but over the direct connection.
+	if err := near.Leave(suites.Limited(t), "a", req.ID); err != nil {
 		t.Fatal(err)
 	}
-	near.revoke(within(t, patience), c1.grant.id)
+	near.revoke(suites.Limited(t), spare.id)
 	proxy.Heal()
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "b", store.NewID()) })
-	if left := etcdtest.Residue(t, look); len(left) > before {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left on the server: %q", left)
 	}
-	must(t, near, request("a", false), 0)
+	must(t, near, suites.Request("a"), 0)
 }

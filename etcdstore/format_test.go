@@ -31,7 +31,6 @@ func TestARecordOfALaterFormatIsRefusedAndLeftAlone(t *testing.T) {
 			}
 			defer client.Delete(suites.Limited(t), kv[0])
 			s := openQuick(t, "etcd://"+addr, quickBeat)
-			defer s.Close()
 			suites.UnknownFormat(t, s, func() (list []string) {
 				resp, err := client.Get(suites.Limited(t), name, clientv3.WithPrefix())
 				if err != nil {

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -21,8 +22,8 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{"--quota-backend-bytes=1000000"}})
 	s, look := opened(t, server.Addr()), direct(t, server.Addr())
-	held, reader, changed, waiter, left := request("a", false), request("b", false), request("c", false), request("a", true), request("a", true)
-	writer := request("d", false)
+	held, reader, changed, waiter, left := suites.Request("a"), suites.Request("b"), suites.Request("c"), suites.Queued("a"), suites.Queued("a")
+	writer := suites.Request("d")
 	reader.Mode = store.Shared
 	must(t, s, held, 0)
 	must(t, s, reader, 0)
@@ -31,7 +32,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	must(t, s, waiter, 1)
 	must(t, s, left, 2)
 	for {
-		_, err := look.Put(within(t, patience), "other", strings.Repeat("x", 100_000))
+		_, err := look.Put(suites.Limited(t), "other", strings.Repeat("x", 100_000))
 		if errors.Is(err, rpctypes.ErrNoSpace) {
 			break
 		}
@@ -39,7 +40,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, err := s.Renew(within(t, patience), []store.Renewal{
+	out, err := s.Renew(suites.Limited(t), []store.Renewal{
 		{Name: "a", ID: held.ID, TTL: held.TTL, Mode: held.Mode},
 		{Name: "b", ID: reader.ID, TTL: reader.TTL, Mode: reader.Mode, Tokens: 10}, // no space for them
 		{Name: "c", ID: changed.ID, TTL: 2 * changed.TTL, Mode: changed.Mode},      // no space for another lease
@@ -58,15 +59,15 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 		}
 	}
 	must(t, s, waiter, 1) // its heartbeat
-	if err := s.Leave(within(t, patience), "a", left.ID); err != nil {
+	if err := s.Leave(suites.Limited(t), "a", left.ID); err != nil {
 		t.Errorf("Leave: %v", err)
 	}
 	for _, req := range []store.Request{held, reader} {
-		if err := s.Release(within(t, patience), req.Name, req.ID, store.Keep{}); err != nil {
+		if err := s.Release(suites.Limited(t), req.Name, req.ID, store.Keep{}); err != nil {
 			t.Errorf("Release: %v", err)
 		}
 	}
-	if err := s.Wait(within(t, patience), "a", waiter.ID); err != nil {
+	if err := s.Wait(suites.Limited(t), "a", waiter.ID); err != nil {
 		t.Errorf("Wait: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

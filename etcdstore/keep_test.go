@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -50,7 +51,7 @@ func TestAKeepWithoutAReplyLeavesNoLeaseWithoutARecord(t *testing.T) {
 			t.Run(what+", "+then, func(t *testing.T) {
 				t.Parallel()
 				proxy, far, _, look := behind(t)
-				req := request("a", false)
+				req := suites.Request("a")
 				must(t, far, req, 0)
 				f.occur(t, proxy, look, f.mark, func(ctx context.Context) error {
 					return far.Release(ctx, "a", req.ID, keep)

@@ -19,6 +19,9 @@ import (
 // kept alive first.
 const freshPart = 20
 
+// noLease is an ID that no lease has.
+const noLease = 0
+
 // A lease of etcd belongs to one identity at a time, so that each grant expires on its own and
 // each waiter has its own heartbeat. Creating a lease costs as much as a lock, so the lease of a
 // released grant is reused.

@@ -48,52 +48,39 @@ func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 	t.Parallel()
 	old, renewed := servers.NewCertificates(t), servers.NewCertificates(t) // of another authority
 	server := servers.StartEtcd(t, servers.EtcdOptions{TLS: old})
-	replace := func(from, to string) {
+	replace := func(from *servers.Certificates, ca, cert, key string) {
 		t.Helper()
-		text, err := os.ReadFile(from)
-		if err == nil {
-			err = os.WriteFile(to, text, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
+		for to, from := range map[string]string{ca: from.CAFile, cert: from.CertFile, key: from.KeyFile} {
+			text, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	dir := t.TempDir()
 	ca, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-	replace(old.CAFile, ca)
-	replace(old.CertFile, cert)
-	replace(old.KeyFile, key)
+	replace(old, ca, cert, key)
 	s := openQuick(t, fmt.Sprintf("etcds://%s?ca=%s&cert=%s&key=%s", server.Addr(), ca, cert, key), slowBeat)
-	defer s.Close()
-	req := request("a", false)
+	req := suites.Request("a")
 	token := must(t, s, req, 0).Token
-	again := func() {
-		t.Helper()
-		for _, one := range s.config.conns.list() {
-			one.Close()
-		}
-		answer := eventually(t, func(ctx context.Context) (store.Answer, error) { return s.Acquire(ctx, req) })
-		if answer.Token != token {
-			t.Errorf("token %d, was %d", answer.Token, token)
-		}
-	}
-	replace(renewed.CertFile, cert)
-	again() // the new certificate is not used before its key is there
-	replace(renewed.KeyFile, key)
-	replace(renewed.CAFile, ca)
-	for from, to := range map[string]string{renewed.CAFile: old.CAFile, renewed.CertFile: old.CertFile, renewed.KeyFile: old.KeyFile} {
-		replace(from, to)
-	}
+	replace(renewed, ca, cert, key)
+	replace(renewed, old.CAFile, old.CertFile, old.KeyFile)
 	old.Config = renewed.Config
 	server.Restart()
-	again()
+	answer := eventually(t, func(ctx context.Context) (store.Answer, error) { return s.Acquire(ctx, req) })
+	if answer.Token != token {
+		t.Errorf("token %d, was %d", answer.Token, token)
+	}
 }
 
 // The commands of the package documentation are sufficient, and give no rights to other keys.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword})
-	addUser(t, asRoot(t, server.Addr()))
+	addLocks(t, asRoot(t, server.Addr()))
 	suites.URLWorks(t, "etcd://locks:PASSWORD@"+server.Addr())
 
 	_, err := holdfast.Open(t.Context(), "etcd://locks:secret@"+server.Addr())
@@ -203,27 +190,16 @@ func TestNewUsesTheClientOfTheProgramAndDoesNotCloseIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, mistake := range map[string]func() (*Store, error){
-		"no client":   func() (*Store, error) { return New(nil) },
-		"a prefix":    func() (*Store, error) { return New(client, Prefix("a\nb")) },
-		"a heartbeat": func() (*Store, error) { return New(client, Heartbeat(time.Millisecond)) },
-		"a TTL":       func() (*Store, error) { return New(client, MinTTL(-time.Second)) },
+	for _, mistake := range []func() (*Store, error){
+		func() (*Store, error) { return New(nil) },
+		func() (*Store, error) { return New(client, Prefix("a\nb")) },
 	} {
 		if _, err := mistake(); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%s: %v, want ErrInvalid", what, err)
+			t.Errorf("%v, want ErrInvalid", err)
 		}
 	}
-	for _, s := range []*Store{one, two} {
-		c, err := holdfast.New(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease, err := c.TryLock(t.Context(), "a") // the prefixes keep them apart
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer lease.Unlock(t.Context())
-	}
+	must(t, one, suites.Request("a"), 0)
+	must(t, two, suites.Request("a"), 0) // the prefixes keep them apart
 	for _, key := range []string{"holdfast/lock/a", "other/lock/a"} {
 		resp, err := client.Get(t.Context(), key, clientv3.WithPrefix())
 		if err != nil || len(resp.Kvs) != 1 {

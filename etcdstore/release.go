@@ -48,28 +48,30 @@ func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
 			return err == nil, err
 		}
 	}
-	ended, err := s.erase(ctx, key, s.getHolders(key.name), (*record).held)
+	ended, err := s.erase(ctx, key, (*record).held, s.getHolders(key.name))
 	return len(ended) > 0, err
 }
 
-// erase deletes those records of an identity that a read returns and that meant accepts.
-func (s *Store) erase(ctx context.Context, key claimKey, read *pb.RequestOp, meant func(*record) bool) ([]record, error) {
+// erase deletes those records of an identity that some reads return and that meant accepts.
+func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) bool, reads ...*pb.RequestOp) ([]record, error) {
 	for {
-		resp, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{read}})
+		resp, err := s.txn(ctx, &pb.TxnRequest{Success: reads})
 		if err != nil {
 			return nil, err
 		}
 		var found []record
 		txn := new(pb.TxnRequest)
-		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-			r, err := s.keys.parseRecord(kv)
-			if err != nil {
-				return nil, err
-			}
-			if r.ID == key.id && meant(&r) {
-				found = append(found, r)
-				txn.Compare = append(txn.Compare, modIs(s.keys.of(&r), r.mod))
-				txn.Success = append(txn.Success, remove(s.keys.of(&r)))
+		for _, read := range resp.Responses {
+			for _, kv := range read.GetResponseRange().Kvs {
+				r, err := s.keys.parseRecord(kv)
+				if err != nil {
+					return nil, err
+				}
+				if r.ID == key.id && meant(&r) {
+					found = append(found, r)
+					txn.Compare = append(txn.Compare, modIs(s.keys.of(&r), r.mod))
+					txn.Success = append(txn.Success, remove(s.keys.of(&r)))
+				}
 			}
 		}
 		if len(found) == 0 {
@@ -118,36 +120,24 @@ func (s *Store) revokeUnsure(ctx context.Context, key claimKey) error {
 // abandon deletes the grant and the place in the queue of an identity.
 func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	c, _ := s.claim(key)
-	if c.grant == nil && c.place == nil { // granted or queued through another handle, or already forgotten
-		_, err := s.erase(ctx, key, get(s.keys.name(key.name), s.keys.behind(key.name)), func(r *record) bool { return r.held() || r.kind == kindWaiting })
-		return err
-	}
-	txn := new(pb.TxnRequest)
+	var reads []*pb.RequestOp
 	if c.place != nil {
-		place := remove(s.keys.key(key.name, kindWaiting, c.place.id))
-		txn.Success, txn.Failure = append(txn.Success, place), append(txn.Failure, place)
+		reads = append(reads, get(s.keys.key(key.name, kindWaiting, c.place.id), ""))
 	}
 	if c.grant != nil {
-		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
-		same := createdAt(grant, c.create)
-		if c.create == 0 { // not known; then this handle created the lease and used it for this grant only
-			same = hasLease(grant, c.grant.id)
-		}
-		txn.Compare = append(txn.Compare, same)
-		txn.Success = append(txn.Success, remove(grant))
+		reads = append(reads, s.getHolders(key.name))
 	}
-	resp, err := s.txn(ctx, txn)
+	if len(reads) == 0 { // granted or queued through another handle, or already forgotten
+		reads = append(reads, get(s.keys.name(key.name), s.keys.behind(key.name)))
+	}
+	_, err := s.erase(ctx, key, func(r *record) bool { return r.held() || r.kind == kindWaiting }, reads...)
 	if err != nil {
-		// The deletion may still be executed, and must not affect the next user of the lease.
+		// A deletion may still be executed, and must not affect the next user of the lease.
 		for _, l := range []*lease{c.grant, c.place} {
 			if l != nil {
 				l.unsure.Store(true)
 			}
 		}
-		return err
-	}
-	if !resp.Succeeded {
-		_, err = s.erase(ctx, key, s.getHolders(key.name), (*record).held)
 	}
 	return err
 }
@@ -158,7 +148,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 		return err
 	}
 	defer s.life.Exit()
-	broken, err := s.erase(ctx, claimKey{name, id}, s.getHolders(name), func(*record) bool { return true })
+	broken, err := s.erase(ctx, claimKey{name, id}, func(*record) bool { return true }, s.getHolders(name))
 	if err != nil {
 		return s.explain(ctx, err)
 	}

@@ -167,19 +167,8 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 // own reads the live grant of an identity, and reports whether other identities are queued for
 // its name.
 func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool, err error) {
-	if c, _ := s.claim(key); c.grant != nil {
-		own, queued, err = s.ownBy(ctx, key, get(s.keys.key(key.name, kindOf(c.mode), c.grant.id), ""))
-		if own != nil || err != nil {
-			return own, queued, err
-		}
-	}
-	return s.ownBy(ctx, key, s.getHolders(key.name)) // another handle may have written it under another key
-}
-
-// ownBy finds the live grant of an identity among the records that a read returns.
-func (s *Store) ownBy(ctx context.Context, key claimKey, read *pb.RequestOp) (own *record, queued bool, err error) {
 	ops := []*pb.RequestOp{
-		read,
+		s.getHolders(key.name),
 		getAs(&pb.RangeRequest{Key: []byte(s.queue(key.name)), RangeEnd: []byte(s.keys.behind(key.name)), Limit: 1, KeysOnly: true}),
 		get(s.keys.floor, ""),
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -36,9 +37,9 @@ func TestALostReplyAffectsTheRenewalsOfItsReadOnly(t *testing.T) {
 	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	grants := make([]store.Renewal, 2*maxOps)
 	inParallel(len(grants), func(i int) {
-		req := request(fmt.Sprint("n", i), false)
+		req := suites.Request(fmt.Sprint("n", i))
 		must(t, s, req, 0)
-		grants[i] = store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}
+		grants[i] = suites.Renewal(req)
 	})
 	for _, lost := range []int{0, maxOps} {
 		g := &grants[lost]
@@ -65,10 +66,10 @@ func TestARenewalNeedsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	const trip = 500 * time.Millisecond
 	proxy, far, _, _ := behind(t)
-	req := request("a", false)
+	req := suites.Request("a")
 	must(t, far, req, 0)
 	proxy.ToClient.Delay(trip)
-	out, err := far.Renew(within(t, trip*9/5), []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
+	out, err := far.Renew(within(t, trip*9/5), []store.Renewal{suites.Renewal(req)})
 	if err != nil || out[0].Status != store.Extended {
 		t.Errorf("Renew: %+v, %v", out, err)
 	}

@@ -43,15 +43,6 @@ type Option func(*config)
 // Only stores with the same prefix exclude each other.
 func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// Heartbeat sets how long a waiter that stopped asking keeps its place in the queue, in whole
-// seconds. The default is 8 s. Clients with the same prefix may have different heartbeats.
-func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
-
-// MinTTL sets the shortest TTL that may be requested. The default is 2 s, which fits servers with
-// the usual election timeout of one second. A server grants at least 1.5 election timeouts, in
-// whole seconds.
-func MinTTL(d time.Duration) Option { return func(c *config) { c.minTTL = d } }
-
 type config struct {
 	prefix    string
 	heartbeat time.Duration
@@ -103,7 +94,7 @@ type claim struct {
 }
 
 // New returns a store that uses a client of the program. Close does not close the client. New
-// returns an error that matches [store.ErrInvalid] if the client is nil or an option is invalid, or
+// returns an error that matches [store.ErrInvalid] if the client is nil, if the prefix is invalid, or
 // if the KV, Lease or Watcher of the client was replaced, for example by that of package namespace:
 // the store uses the connection itself, so its keys would be outside of the namespace.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
@@ -129,11 +120,6 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	}
 	if err := store.CheckText("prefix", c.prefix); err != nil {
 		return nil, err
-	}
-	for what, d := range map[string]time.Duration{"Heartbeat": c.heartbeat, "MinTTL": c.minTTL} {
-		if d != 0 && (d < time.Second || d > store.MaxTime) {
-			return nil, fmt.Errorf("%w: etcd store: %s(%v): want a time of at least 1s", store.ErrInvalid, what, d)
-		}
 	}
 	return newStore(client, c), nil
 }

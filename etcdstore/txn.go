@@ -114,14 +114,6 @@ func createdAt(key string, revision int64) *pb.Compare {
 	}
 }
 
-// hasLease compares the lease of a key.
-func hasLease(key string, lease int64) *pb.Compare {
-	return &pb.Compare{
-		Key: []byte(key), Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL,
-		TargetUnion: &pb.Compare_Lease{Lease: lease},
-	}
-}
-
 // nothingNew is the condition that no key of a range was written after that revision. If the
 // revision is 0, it is the condition that the range is empty. Keys that were deleted since do not
 // matter.

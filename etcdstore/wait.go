@@ -67,11 +67,7 @@ type watchStream struct {
 	more  chan struct{} // has a value if the queue is not empty
 	queue []*pb.WatchRequest
 
-	// nextID is the ID of the next watch. The first is 0, which leaves the choice to the
-	// server. After that a server uses the IDs in the requests, and a grpc-proxy counts by
-	// itself: both number the watches of a stream in the order of the requests, from 0. A watch
-	// that is refused would break this numbering, but it ends the stream.
-	nextID int64
+	nextID int64 // of the next watch; 0 leaves the choice to the server, which counts from 0
 }
 
 func (w *waits) init(s *Store, client pb.WatchClient) {

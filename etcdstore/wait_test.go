@@ -12,30 +12,19 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // patient opens a store whose heartbeat is longer than any test takes, so that waiters keep their
 // places.
-func patient(t *testing.T, addr string) *Store {
-	t.Helper()
-	u, err := store.ParseURL(url(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := openWith(context.Background(), u, config{heartbeat: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
-}
+func patient(t *testing.T, addr string) *Store { return openQuick(t, url(addr), time.Hour) }
 
 func queued(t *testing.T, s *Store, name string, n int) []store.Request {
 	t.Helper()
 	list := make([]store.Request, n)
 	for i := range list {
-		list[i] = request(name, true)
+		list[i] = suites.Queued(name)
 		must(t, s, list[i], i+1)
 	}
 	return list
@@ -52,7 +41,7 @@ func woken(s *Store, req store.Request) bool {
 func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	t.Parallel()
 	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
-	holder := request("a", false)
+	holder := suites.Request("a")
 	must(t, s, holder, 0)
 	waiter := queued(t, s, "a", 1)[0]
 	key := claimKey{"a", waiter.ID}
@@ -68,7 +57,7 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	s.waits.mu.Unlock()
 	s.waits.expect(key, watches, 1)
 	begun := ids()
-	if err := s.Wait(within(t, patience), "a", waiter.ID); err != nil {
+	if err := s.Wait(suites.Limited(t), "a", waiter.ID); err != nil {
 		t.Fatalf("a watch that begins late: %v", err)
 	}
 	must(t, s, waiter, 1)
@@ -80,10 +69,8 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	if err := s.Wait(short, "a", waiter.ID); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("woken again though nothing happened: %v", err)
 	}
-	if err := s.Release(within(t, patience), "a", holder.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Wait(within(t, patience), "a", waiter.ID); err != nil {
+	suites.Release(t, s, holder)
+	if err := s.Wait(suites.Limited(t), "a", waiter.ID); err != nil {
 		t.Fatalf("the release: %v", err)
 	}
 	must(t, s, waiter, 0)
@@ -93,22 +80,21 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 func TestOnlyTheNextWaiterIsWoken(t *testing.T) {
 	t.Parallel()
 	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
-	holder := request("a", false)
+	holder := suites.Request("a")
 	must(t, s, holder, 0)
 	queue := queued(t, s, "a", 5)
 	// All names share a stream, so a later event of another name arrives later.
 	mark := func() {
 		t.Helper()
-		h := request("mark", false)
+		h := suites.Request("mark")
 		must(t, s, h, 0)
 		w := queued(t, s, "mark", 1)[0]
-		if err := s.Release(within(t, patience), "mark", h.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
+		suites.Release(t, s, h)
+		err := s.Wait(suites.Limited(t), "mark", w.ID)
+		if err == nil {
+			err = s.Leave(suites.Limited(t), "mark", w.ID)
 		}
-		if err := s.Wait(within(t, patience), "mark", w.ID); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Leave(within(t, patience), "mark", w.ID); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,36 +108,15 @@ func TestOnlyTheNextWaiterIsWoken(t *testing.T) {
 		}
 	}
 	check("nothing happened", 0, -1)
-	if err := s.Release(within(t, patience), "a", holder.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, s, holder)
 	check("released", 0, 0)
 	must(t, s, queue[0], 0)
 	check("granted", 1, 1)
 	must(t, s, queue[1], 1)
-	if err := s.Leave(within(t, patience), "a", queue[2].ID); err != nil {
+	if err := s.Leave(suites.Limited(t), "a", queue[2].ID); err != nil {
 		t.Fatal(err)
 	}
 	check("left", 3, 3)
-}
-
-func TestAllWaitersAreWokenWhenTheNameIsDone(t *testing.T) {
-	t.Parallel()
-	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
-	holder := request("a", false)
-	must(t, s, holder, 0)
-	queue := queued(t, s, "a", 4)
-	if err := s.Release(within(t, patience), "a", holder.ID, store.Keep{State: store.Done, For: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	for i, w := range queue {
-		if err := s.Wait(within(t, patience), "a", w.ID); err != nil {
-			t.Fatalf("waiter %d: %v", i+1, err)
-		}
-		if answer := must(t, s, w, i+1); answer.Refusal.Holders[0].State != store.Done {
-			t.Errorf("waiter %d: %+v", i+1, answer.Refusal)
-		}
-	}
 }
 
 // A waiter reads a limited number of requests in front of it, and none behind it.
@@ -160,8 +125,8 @@ func TestTheCostOfAskingDoesNotGrowWithTheQueue(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	proxy := faultproxy.Start(t, server.Addr())
 	far, near := patient(t, proxy.Addr()), patient(t, server.Addr())
-	must(t, near, request("a", false), 0)
-	first := request("a", true)
+	must(t, near, suites.Request("a"), 0)
+	first := suites.Queued("a")
 	must(t, far, first, 1)
 	read := func(req store.Request, place int) int64 {
 		t.Helper()
@@ -173,15 +138,15 @@ func TestTheCostOfAskingDoesNotGrowWithTheQueue(t *testing.T) {
 	}
 	alone := read(first, 1)
 	for i := range maxAhead {
-		must(t, near, request("a", true), i+2)
+		must(t, near, suites.Queued("a"), i+2)
 	}
-	middle := request("a", true)
+	middle := suites.Queued("a")
 	must(t, far, middle, maxAhead+2)
 	few := read(middle, maxAhead+2)
 	for i := range 3 * maxAhead {
-		must(t, near, request("a", true), maxAhead+i+3)
+		must(t, near, suites.Queued("a"), maxAhead+i+3)
 	}
-	last := request("a", true)
+	last := suites.Queued("a")
 	must(t, far, last, 4*maxAhead+3)
 	if crowded := read(first, 1); crowded > alone+alone/2 {
 		t.Errorf("the first waiter reads %d bytes to ask, and %d when nobody is behind it", crowded, alone)
@@ -196,8 +161,8 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	s, client := patient(t, server.Addr()), direct(t, server.Addr())
-	must(t, s, request("a", false), 0)
-	first := request("a", true)
+	must(t, s, suites.Request("a"), 0)
+	first := suites.Queued("a")
 	must(t, s, first, 1)
 	value := (&record{ID: store.NewID(), Mode: store.Exclusive, Weight: 1}).value()
 	var ops []clientv3.Op
@@ -216,7 +181,7 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 		}
 		return resp.Count
 	}
-	_, err := s.Acquire(t.Context(), request("a", true))
+	_, err := s.Acquire(t.Context(), suites.Queued("a"))
 	if err == nil || errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "most that can wait") {
 		t.Errorf("error %v, want one that says that too many wait", err)
 	}
@@ -227,5 +192,5 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 	if _, err := client.Delete(t.Context(), s.keys.key("a", kindWaiting, 1)); err != nil {
 		t.Fatal(err)
 	}
-	must(t, s, request("a", true), maxQueue)
+	must(t, s, suites.Queued("a"), maxQueue)
 }

@@ -56,50 +56,33 @@ func request(t *testing.T, ctx context.Context, url string, body io.Reader) *htt
 	return req
 }
 
-func TestTransportSendsTheTokenOfTheLease(t *testing.T) {
+func TestTransportSendsTheTokenOfTheInnermostLease(t *testing.T) {
 	server, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, fence.TokenFrom(r.Context()), " ")
 		_, _ = io.Copy(w, r.Body)
 	})
-	ctx, lease := lock(t, locks(t))
-	req := request(t, ctx, server.URL, strings.NewReader("body"))
-	before := req.Header.Clone()
-	resp, err := fenced(t).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	wantNil(t, err)
-	if want := fmt.Sprint(lease.Token(), " body"); string(body) != want {
-		t.Errorf("the server got %q, want %q", body, want)
-	}
-	if len(req.Header) != len(before) {
-		t.Errorf("the request was changed: %v", req.Header)
-	}
-}
-
-func TestTransportSendsTheTokenOfTheInnermostLease(t *testing.T) {
-	server, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, fence.TokenFrom(r.Context()))
-	})
 	c := locks(t)
-	ctx, _ := lock(t, c)
-	err := c.Do(ctx, "inner", func(ctx context.Context) error {
-		req := request(t, ctx, server.URL, nil)
-		fence.SetHeader(req, 12345) // the token of another lease, by mistake
-		resp, err := fenced(t).Do(req)
-		if err != nil {
-			return err
+	outer, _ := lock(t, c)
+	wantNil(t, c.Do(outer, "inner", func(inner context.Context) error {
+		for _, ctx := range []context.Context{outer, inner} {
+			req := request(t, ctx, server.URL, strings.NewReader("body"))
+			fence.SetHeader(req, 12345) // the token of another lease, by mistake
+			resp, err := fenced(t).Do(req)
+			if err != nil {
+				return err
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if want := fmt.Sprint(holdfast.TokenFrom(ctx), " body"); string(body) != want {
+				t.Errorf("the server got %q, want %q", body, want)
+			}
+			if req.Header.Get(fence.Header) != "12345" {
+				t.Errorf("the request was changed: %v", req.Header)
+			}
+			wantNil(t, err)
 		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if want := fmt.Sprint(holdfast.TokenFrom(ctx)); string(body) != want {
-			t.Errorf("the server got %q, want %q", body, want)
-		}
-		return err
-	})
-	wantNil(t, err)
+		return nil
+	}))
 }
 
 // closeCounter is a body that counts how often it was closed.
@@ -167,58 +150,41 @@ func TestTransportReturnsErrStaleToAStaleHolder(t *testing.T) {
 	}
 }
 
-func TestTransportPassesOtherAnswersOn(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		status  int
-		highest string
-	}{
-		{"412 of another condition", 412, ""},
-		{"412 with a word", 412, "high"},
-		{"412 with a lower token", 412, "1"},
-		{"another status with the header", 409, "9007199254740991"},
-		{"428", 428, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if test.highest != "" {
-					w.Header().Set(fence.HeaderHighest, test.highest)
-				}
-				http.Error(w, "reason", test.status)
-			}))
-			defer server.Close()
-			ctx, _ := lock(t, locks(t))
-			resp, err := fenced(t).Do(request(t, ctx, server.URL, nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			wantNil(t, err)
-			if resp.StatusCode != test.status || string(body) != "reason\n" {
-				t.Errorf("got %d %q", resp.StatusCode, body)
-			}
-		})
-	}
-}
-
-// fakeBase answers every request with status 412, the header for a stale token, and an endless
-// body.
+// A fakeBase answers every request.
 type fakeBase struct {
-	body *closeCounter
-	idle int
+	status  int
+	highest string
+	body    *closeCounter
+	idle    int
 }
 
 func (b *fakeBase) RoundTrip(req *http.Request) (*http.Response, error) {
-	return &http.Response{
-		StatusCode: http.StatusPreconditionFailed,
-		Header:     http.Header{fence.HeaderHighest: {"9007199254740991"}},
-		Body:       b.body,
-		Request:    req,
-	}, nil
+	return &http.Response{StatusCode: b.status, Header: http.Header{fence.HeaderHighest: {b.highest}}, Body: b.body, Request: req}, nil
 }
 
 func (b *fakeBase) CloseIdleConnections() { b.idle++ }
+
+func TestTransportPassesOtherAnswersOn(t *testing.T) {
+	ctx, _ := lock(t, locks(t))
+	for _, base := range []*fakeBase{
+		{status: 412}, // of another condition
+		{status: 412, highest: "high"},
+		{status: 412, highest: "1"}, // lower
+		{status: 409, highest: "9007199254740991"},
+		{status: 428},
+	} {
+		base.body = &closeCounter{Reader: strings.NewReader("reason")}
+		resp, err := (&fence.Transport{Base: base}).RoundTrip(request(t, ctx, "http://resource.invalid", nil))
+		if err != nil {
+			t.Errorf("%d %q: %v", base.status, base.highest, err)
+			continue
+		}
+		if body, err := io.ReadAll(resp.Body); resp.StatusCode != base.status || string(body) != "reason" || err != nil {
+			t.Errorf("got %d %q, %v", resp.StatusCode, body, err)
+		}
+		resp.Body.Close()
+	}
+}
 
 type zeros struct{}
 
@@ -226,7 +192,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestTransportClosesTheBodyOfARefusalHoweverLong(t *testing.T) {
 	ctx, _ := lock(t, locks(t))
-	base := &fakeBase{body: &closeCounter{Reader: zeros{}}}
+	base := &fakeBase{status: 412, highest: "9007199254740991", body: &closeCounter{Reader: zeros{}}}
 	client := &http.Client{Transport: &fence.Transport{Base: base}}
 	resp, err := client.Do(request(t, ctx, "http://resource.invalid", nil))
 	if err == nil {
@@ -238,16 +204,5 @@ func TestTransportClosesTheBodyOfARefusalHoweverLong(t *testing.T) {
 	}
 	if client.CloseIdleConnections(); base.idle != 1 {
 		t.Errorf("idle connections of the base were closed %d times, want once", base.idle)
-	}
-}
-
-func TestTransportReturnsTheErrorOfItsBase(t *testing.T) {
-	ctx, lease := lock(t, locks(t))
-	wantNil(t, lease.Unlock(t.Context()))
-	server, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("sent under a lease that is over") })
-	resp, err := fenced(t).Do(request(t, ctx, server.URL, nil))
-	if err == nil {
-		resp.Body.Close()
-		t.Error("a request under a context that had ended was answered")
 	}
 }

@@ -36,9 +36,7 @@ func campaign(t *testing.T, e *gocronholdfast.Elector) (resign func()) {
 }
 
 func TestOnlyTheLeaderRunsJobs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
+	inFakeTime(t, func(t *testing.T, s *memstore.Store) {
 		var all runs
 		var resign []func()
 		for _, host := range []string{"a", "b"} {
@@ -60,9 +58,7 @@ func TestOnlyTheLeaderRunsJobs(t *testing.T) {
 }
 
 func TestALostLeadershipEndsTheJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
+	inFakeTime(t, func(t *testing.T, s *memstore.Store) {
 		c := newClient(t, s)
 		elector := gocronholdfast.NewElector(c, "scheduler")
 		if err := elector.IsLeader(t.Context()); !errors.Is(err, holdfast.ErrNotHeld) {

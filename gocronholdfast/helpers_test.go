@@ -3,6 +3,7 @@ package gocronholdfast_test
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -31,6 +32,16 @@ func (r *runs) take() []string {
 	hosts := r.hosts
 	r.hosts = nil
 	return hosts
+}
+
+// inFakeTime runs a test with a store that all hosts use.
+func inFakeTime(t *testing.T, do func(t *testing.T, s *memstore.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		defer s.Close()
+		do(t, s)
+	})
 }
 
 func newClient(t *testing.T, s *memstore.Store) *holdfast.Client {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,14 +13,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/gocronholdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
 )
 
 func TestAFastJobRunsOnceATickOnHostsWithDifferentClocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
+	inFakeTime(t, func(t *testing.T, s *memstore.Store) {
 		var all runs
 		for host, late := range map[string]time.Duration{"a": 0, "b": 300 * time.Millisecond, "c": 4 * time.Second} {
 			locker := newLocker(t, newClient(t, s), 10*time.Second)
@@ -38,9 +34,7 @@ func TestAFastJobRunsOnceATickOnHostsWithDifferentClocks(t *testing.T) {
 }
 
 func TestALongJobIsRenewedAndItsNextTicksAreSkipped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
+	inFakeTime(t, func(t *testing.T, s *memstore.Store) {
 		var all, skipped runs
 		var later atomic.Bool // only the first run is long, because Shutdown waits without time passing
 		for host, late := range map[string]time.Duration{"a": 0, "b": 300 * time.Millisecond} {
@@ -68,52 +62,17 @@ func TestALongJobIsRenewedAndItsNextTicksAreSkipped(t *testing.T) {
 	})
 }
 
-func TestAJobSeesTheLossOfItsLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
-		c := newClient(t, s)
-		locker := newLocker(t, c, 10*time.Second)
-		var token int64
-		var cause error
-		start(t, gocron.WithDistributedLocker(locker), 0, func(ctx context.Context) {
-			ctx = locker.Context(ctx, "report")
-			token = holdfast.TokenFrom(ctx)
-			<-ctx.Done()
-			cause = context.Cause(ctx)
-		})
-		time.Sleep(time.Minute + time.Second)
-		synctest.Wait()
-		info, err := c.Inspect(t.Context(), "report")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if token == 0 || token != info.Holders[0].Token {
-			t.Errorf("token %d, want %d", token, info.Holders[0].Token)
-		}
-		if err := c.Break(t.Context(), "report", info.Holders[0].ID); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(15 * time.Second) // until the next renewal
-		synctest.Wait()
-		if !errors.Is(cause, holdfast.ErrLost) {
-			t.Errorf("the context of the job ended with %v, want ErrLost", cause)
-		}
-	})
-}
-
 // A job that ignores the loss of its lock still runs when the next tick starts, and must not affect
 // the lock of that one when it ends.
 func TestAJobThatHasLostItsLockLeavesTheNextRunAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
+	inFakeTime(t, func(t *testing.T, s *memstore.Store) {
 		c := newClient(t, s)
 		locker := newLocker(t, c, 10*time.Second)
 		first, err := locker.Lock(t.Context(), "report")
 		if err != nil {
 			t.Fatal(err)
 		}
+		work := locker.Context(t.Context(), "report")
 		info, err := c.Inspect(t.Context(), "report")
 		if err != nil {
 			t.Fatal(err)
@@ -126,6 +85,9 @@ func TestAJobThatHasLostItsLockLeavesTheNextRunAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := context.Cause(work); !errors.Is(err, holdfast.ErrLost) || holdfast.TokenFrom(work) != info.Holders[0].Token {
+			t.Errorf("the context of the first run ended with %v, want ErrLost", err)
+		}
 		if err := first.Unlock(t.Context()); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("the first run unlocks with %v, want ErrLost", err)
 		}
@@ -135,13 +97,14 @@ func TestAJobThatHasLostItsLockLeavesTheNextRunAlone(t *testing.T) {
 		if err := second.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
+		if err := context.Cause(locker.Context(t.Context(), "report")); !errors.Is(err, holdfast.ErrNotHeld) {
+			t.Errorf("a context outside of the job ended with %v, want ErrNotHeld", err)
+		}
 	})
 }
 
 func TestShutdownOfTheSchedulerReleasesTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		defer s.Close()
+	inFakeTime(t, func(t *testing.T, s *memstore.Store) {
 		c := newClient(t, s)
 		locker := newLocker(t, c, 10*time.Second)
 		scheduler := start(t, gocron.WithDistributedLocker(locker), 0, func(ctx context.Context) {
@@ -161,20 +124,4 @@ func TestShutdownOfTheSchedulerReleasesTheLock(t *testing.T) {
 		}
 		lease.Unlock(t.Context())
 	})
-}
-
-func TestAContextOutsideOfTheJobHasEnded(t *testing.T) {
-	s := memstore.New()
-	defer s.Close()
-	locker := newLocker(t, newClient(t, s), time.Second)
-	ctx := locker.Context(t.Context(), "report")
-	if err := context.Cause(ctx); ctx.Err() == nil || !errors.Is(err, holdfast.ErrNotHeld) || !strings.Contains(err.Error(), `"report"`) {
-		t.Errorf("cause %v, want ErrNotHeld of the job", err)
-	}
-}
-
-func TestASplayMustBeAboveZero(t *testing.T) {
-	if _, err := gocronholdfast.NewLocker(nil, 0); !errors.Is(err, holdfast.ErrInvalid) {
-		t.Errorf("error %v, want ErrInvalid", err)
-	}
 }

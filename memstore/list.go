@@ -8,9 +8,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// listPart is how many names List looks at while other calls wait for it.
-const listPart = 1000
-
 // List returns one page of the names that have holders or waiters; see [store.Store]. Pages
 // are sorted by name, and the cursor is the last name of the previous page.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
@@ -40,34 +37,25 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 
 // namesAfter returns the first n names, in order, that have the prefix, follow the cursor, and have
 // holders or waiters. It sorts the names in parts, and skips those that cannot be among the first n.
-//
-// Other calls can be made between two parts of the list. An entry that is removed meanwhile makes
-// room for the last one, so going backwards misses none, and may see one twice.
 func (t *table) namesAfter(prefix, cursor string, n int) []string {
 	var names []string
 	end := rules.PrefixEnd(prefix)
 	first := func() {
 		slices.Sort(names)
-		names = slices.Compact(names)
 		if len(names) > n {
 			names, end = names[:n], names[n]
 		}
 	}
 	t.mu.Lock()
-	for i := len(t.list); i > 0; i -= listPart {
-		now := t.now()
-		for _, e := range t.list[min(max(0, i-listPart), len(t.list)):min(i, len(t.list))] {
-			if e.name > cursor && e.name >= prefix && e.name < end && e.has(func(c *rules.Claim) bool { return c.Until > now }) {
-				names = append(names, e.name)
+	defer t.mu.Unlock()
+	now := t.now()
+	for _, e := range t.list {
+		if e.name > cursor && e.name >= prefix && e.name < end && e.has(func(c *rules.Claim) bool { return c.Until > now }) {
+			if names = append(names, e.name); len(names) > 2*n {
+				first()
 			}
 		}
-		t.mu.Unlock()
-		if len(names) > 2*n {
-			first()
-		}
-		t.mu.Lock()
 	}
-	t.mu.Unlock()
 	first()
 	return names
 }

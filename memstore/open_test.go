@@ -128,15 +128,3 @@ func TestURLWithAHostOrParametersIsInvalid(t *testing.T) {
 		t.Errorf("%d shared tables left", n)
 	}
 }
-
-func TestCapabilitiesOfTheMemoryStore(t *testing.T) {
-	want := store.Capabilities{
-		Store: "memory",
-		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue |
-			store.FeatureKeep | store.FeatureList,
-		MinTTL: 10 * time.Millisecond, Heartbeat: 5 * time.Second, Instant: true,
-	}
-	if caps := memstore.New().Capabilities(); caps != want {
-		t.Errorf("%+v, want %+v", caps, want)
-	}
-}

@@ -1,11 +1,7 @@
 package memstore_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,46 +118,4 @@ func TestExpiredNamesAreSweptByLaterRequests(t *testing.T) {
 			t.Errorf("%d names in memory, though none is alive", got)
 		}
 	})
-}
-
-// The race detector finds a call that does not hold the mutex of its names.
-func TestAllCallsAreSafeForConcurrentUse(t *testing.T) {
-	s := memstore.New()
-	defer s.Close()
-	reqs := make([]store.Request, 32)
-	for i := range reqs {
-		reqs[i] = request(fmt.Sprint(i % 4))
-		reqs[i].TTL = time.Duration(1+i) * 100 * time.Microsecond
-		reqs[i].Mode = store.Mode(1 + i%2)
-		reqs[i].Queue = i%3 > 0
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				req := reqs[rand.IntN(len(reqs))]
-				var err error
-				switch rand.IntN(7) {
-				case 0, 1:
-					_, err = s.Acquire(ctx, req)
-				case 2:
-					err = s.Release(ctx, req.Name, req.ID, store.Keep{State: store.Cooling, For: time.Millisecond})
-				case 3:
-					err = s.Leave(ctx, req.Name, req.ID)
-				case 4:
-					err = s.Break(ctx, req.Name, req.ID)
-				case 5:
-					_, err = s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
-				case 6:
-					_, err = s.List(ctx, store.Query{})
-				}
-				if err != nil && !errors.Is(err, store.ErrNotHeld) && ctx.Err() == nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
 }

@@ -175,7 +175,7 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 				one.err = err
 			}
 		}
-		moved, err := s.stay(ctx, c, stays)
+		moved, err := s.refuse(ctx, c, stays)
 		if isLocked(err) {
 			moved, err = stays, nil
 		}

@@ -65,23 +65,3 @@ func residue(t testing.TB, server *servers.MariaDB) (left []string) {
 	}
 	return left
 }
-
-func TestPlaceIsNewAfterAWaiterLeftAndCameBack(t *testing.T) {
-	storetest.Replay(t, harness(one, openOne), []storetest.Step{
-		{Op: storetest.Acquire, Mode: store.Exclusive},
-		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
-		{Op: storetest.Acquire, Client: 2, Mode: store.Exclusive, Queue: true},
-		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive},
-		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
-		{Op: storetest.Acquire, Client: 2, Mode: store.Exclusive, Queue: true},
-	})
-}
-
-func TestAWaiterIsToldOfADowngrade(t *testing.T) {
-	storetest.Replay(t, harness(one, openOne), []storetest.Step{
-		{Op: storetest.Acquire, Mode: store.Exclusive},
-		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
-		{Op: storetest.Renew, Mode: store.Shared},
-		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
-	})
-}

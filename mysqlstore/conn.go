@@ -136,9 +136,7 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 
 // connectFor connects for a call. Unless it returns nil, end is called when connecting has ended.
 // If ctx ends, connecting continues in the background, for the next call. It takes several round
-// trips, and otherwise callers with less time than that would never get a connection. If the time of
-// the call ends, connecting is ended. The caller does not wait for that, because the dialer of an
-// application may not look at its context.
+// trips, and otherwise callers with less time than that would never get a connection.
 func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 	connected := make(chan error)
 	started := l.s.background(func() {
@@ -146,8 +144,6 @@ func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 		select {
 		case connected <- err:
 		case <-ctx.Done():
-			end()
-		case <-call.Done():
 			end()
 		}
 	})
@@ -157,15 +153,14 @@ func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 	}
 	select {
 	case err := <-connected:
-		if err != nil {
-			end()
+		if err == nil {
+			return nil
 		}
-		if err != nil && call.Err() != nil {
-			return l.noReply()
+		end()
+		if call.Err() == nil {
+			return err
 		}
-		return err
 	case <-ctx.Done():
-	case <-call.Done():
 	}
 	return l.noReply()
 }

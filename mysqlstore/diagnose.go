@@ -103,10 +103,6 @@ func (p *patient) identity() store.Finding {
 	return diagnosis.Identify("server %s, database %s, tables %s…", server, p.database, p.prefix)
 }
 
-func (p *patient) isMariaDB() bool {
-	return strings.Contains(strings.ToLower(p.vars["version"]+p.vars["version_comment"]), "mariadb")
-}
-
 // isOn returns the variables that are on.
 func (p *patient) isOn(names ...string) (on []string) {
 	for _, name := range names {
@@ -115,26 +111,6 @@ func (p *patient) isOn(names ...string) (on []string) {
 		}
 	}
 	return on
-}
-
-// The store is not expected to work on versions below these, which do not have SKIP LOCKED. It is
-// tested on a later version.
-const leastMySQL, leastMariaDB = "8.0.0", "10.6.0"
-
-// older reports whether a version is less than another, both such as "8.0.36".
-func older(version, than string) bool {
-	a, b := strings.Split(version, "."), strings.Split(than, ".")
-	for i := range b {
-		x, y := 0, 0
-		if i < len(a) {
-			digits, _, _ := strings.Cut(a[i], "-")
-			x, _ = strconv.Atoi(digits)
-		}
-		if y, _ = strconv.Atoi(b[i]); x != y {
-			return x < y
-		}
-	}
-	return false
 }
 
 var readOnlyCheck = diagnosis.New("mysql.read-only", store.LevelFailure,
@@ -150,19 +126,6 @@ var probes = []diagnosis.Probe[*patient]{
 		_, err := p.variable("read_only")
 		return false, "the server accepts writes", err
 	}},
-	{
-		Check: diagnosis.New("mysql.version", store.LevelWarning,
-			"the store was made for MySQL 8.0 and tested on MariaDB 10.11; its statements may fail or behave differently on such an old version",
-			"update to MySQL 8.0 or MariaDB 10.6, or later"),
-		Look: func(p *patient) (bool, string, error) {
-			version, err := p.variable("version")
-			least, name := leastMySQL, "MySQL "
-			if p.isMariaDB() {
-				least, name = leastMariaDB, "MariaDB "
-			}
-			return older(version, least), name + version, err
-		},
-	},
 	{
 		Check: diagnosis.New("mysql.session", store.LevelFailure,
 			"a proxy shares sessions between clients: a transaction of the store may be split over sessions, and two clients may hold one name",
@@ -198,18 +161,6 @@ var probes = []diagnosis.Probe[*patient]{
 			}
 			value, err := p.variable("sync_binlog")
 			return value != "1", "sync_binlog " + value, err
-		},
-	},
-	{
-		Check: diagnosis.New("mysql.binlog-format", store.LevelFailure,
-			"transactions of the store are READ COMMITTED, which statement-based replication refuses: no lock can be taken",
-			"binlog_format = ROW or MIXED"),
-		Look: func(p *patient) (bool, string, error) {
-			value, err := p.variable("binlog_format")
-			if err != nil { // newer versions of MySQL support only ROW
-				return false, "", diagnosis.ErrNotApplicable
-			}
-			return value == "STATEMENT" && len(p.isOn("log_bin")) > 0, "binlog_format " + value, nil
 		},
 	},
 	{

@@ -12,23 +12,13 @@
 // # Do you need a lock?
 //
 // If everything that you protect is in this one database, the database can protect it, and a lock
-// that can be lost adds nothing:
-//
-//   - A unique row. "One registration per phone number" is a primary key or unique index:
-//     insert, and treat a duplicate-key error as "already there". It needs no lock and no
-//     clean-up.
-//   - An optimistic version. "No lost update" is a version column: read it, and write with
-//     UPDATE … SET version = version + 1 WHERE id = ? AND version = ?. If no row was changed,
-//     another client was faster: read again. This works best where conflicts are rare.
-//   - A pessimistic lock. SELECT … FOR UPDATE locks rows until your transaction ends. This is
-//     right for work of milliseconds within one transaction, and wrong for longer work, because a
-//     transaction that stays open holds a connection and keeps the server from cleaning up.
+// that can be lost adds nothing: a unique row ("one registration per phone number": insert, and treat a
+// duplicate-key error as "already there"), an optimistic version (UPDATE … SET version = version + 1
+// WHERE id = ? AND version = ?), or SELECT … FOR UPDATE for work of milliseconds within one transaction.
 //
 // Use a lock of this package for work outside of the database or longer than a transaction: calls
-// to other services, files, jobs, leaders. The package itself uses all three ways: a name is a
-// unique row, a grant is ended only by a statement that names its identity, and transactions on
-// contended names lock their rows. To keep a holder that was paused from writing after its lease,
-// check its token with package sqlfence in the transaction that writes.
+// to other services, files, jobs, leaders. To keep a holder that was paused from writing after its
+// lease, check its token with package sqlfence in the transaction that writes.
 //
 // GET_LOCK, the lock function of the server, is bound to a connection. The lock is lost with the
 // connection, and the holder is not told. It has no token, it does not work with Galera, and each
@@ -57,14 +47,10 @@
 // waits for a replica (rpl_semi_sync_master_wait_point=AFTER_SYNC and a long timeout) a committed
 // grant is at a replica.
 //
-// Group replication and Galera: with all programs at one member, everything above holds, and a
+// Group replication and Galera: let all programs use one member. Then everything above holds, and a
 // failover keeps grants if the new member has applied all transactions
 // (group_replication_consistency=BEFORE_ON_PRIMARY_FAILOVER; wsrep_sync_wait=15). With programs
-// at several members at once, transactions that lock the same row do not wait for each other: all
-// but one fail at commit, as a deadlock, which the store repeats a few times. Grants stay
-// exclusive, because the members certify each commit, but a contended name is slow and its order
-// is not kept, and statements at a member that lags see old rows. Do not use several members in
-// this way. It was not tested.
+// at several members, commits fail as deadlocks, and waiters are not served in order.
 //
 // # Requests that arrive late
 //
@@ -89,12 +75,9 @@
 // # Waiting
 //
 // MySQL cannot notify a client, so a store with waiters polls, with one statement for all waiters
-// that are due. It checks the first waiter every 2 ms at first, and the waiters behind it less
-// often. The longer a waiter has had its place, the less often it is checked: it learns of its turn
-// after at most about a sixteenth of that time, and at most two and a half seconds. A process sends
-// about 130 statements in the first half minute at a place. After that it sends one every two
-// seconds, and three more when others join or leave the queue, or when the holder has renewed its
-// lock since it last looked. Goroutines of one process hand a name over without the server.
+// that are due: the first waiter every 2 ms at first, the waiters behind it less often, and all of
+// them less often the longer the queue does not move. A waiter learns of its turn after at most about
+// a sixteenth of the time that it has had its place, and at most two and a half seconds.
 //
 // A waiter that dies keeps its place for five seconds. A waiter that only keeps its place does not
 // lock the row of the name, so that many waiters do not delay the renewals of the holder. A call on
@@ -104,11 +87,10 @@
 // # Connections
 //
 // A store uses at most two connections, one for calls that take names and one for calls that
-// renew them. A call that releases a name uses the first one if it is free, and the second one
-// otherwise. Calls that arrive while a connection is in use share a statement or a transaction. If
-// the context of a call ends, its statements in flight have 100 ms to complete, unless other calls
-// share them. Then the connection is closed, and the next call opens another. A user with
-// MAX_USER_CONNECTIONS needs two connections for each program, and those of the application.
+// renew or release them. Calls that arrive while a connection is in use share a statement or a
+// transaction. If the context of a call ends, its statements in flight have 100 ms to complete. Then the
+// connection is closed, and the next call opens another. A user with MAX_USER_CONNECTIONS needs two
+// connections for each program, and those of the application.
 //
 // Connections that are not in use are closed after 15 seconds. If the application uses up its pool
 // after that, calls fail as if the server did not answer, with an error that says so, and a lease
@@ -120,9 +102,8 @@
 // closed instead of being returned to the pool. Only the session variable timestamp must not be set, because it stops the
 // clock. binlog_format=STATEMENT does not work with that isolation level: use ROW or MIXED.
 //
-// Taking a free name is one statement and one round trip, and so is releasing it. Several names
-// that are taken at once are one statement too. If one of them is not free, the statement fails in
-// the server with error 1690. The server counts that as an error, but callers do not see it.
+// Taking a free name is one statement and one round trip, and so is releasing it. If one of several
+// names is not free, the statement fails in the server with error 1690, which callers do not see.
 //
 // Calls on a contended name need a transaction of some round trips, unless they are refused without a
 // place in the queue, or only keep their place. A client that is stopped within

@@ -14,9 +14,9 @@ import (
 const (
 	unit = time.Microsecond // of times in the tables
 
-	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
+	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
 	// delays the next one for that long. A live waiter that is paused for longer loses its place.
-	defaultHeartbeat = 5 * time.Second
+	heartbeat = 5 * time.Second
 
 	// asksPerHeartbeat is how often a waiter asks per heartbeat, so that it does not lose its
 	// place if one request is late.
@@ -194,5 +194,3 @@ func (e *entry) Raise(floor int64) error {
 	}
 	return nil
 }
-
-func micros(n int64) time.Duration { return time.Duration(n) * unit }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
@@ -33,17 +32,6 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	suites.HungServer(t, openStore(t, url), openStore(t, url), stopping(server))
 }
 
-func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
-	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
-	url := server.URL(server.Addr())
-	c, err := holdfast.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	suites.GivenUp(t, c, openStore(t, url), stopping(server), callTimeout+100*time.Millisecond) // the connection is given up
-}
-
 func TestEveryCallEndsInTime(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
 	url := server.URL(server.Addr())
@@ -60,30 +48,6 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		server.Stop()
 		defer server.Continue()
 		suites.EndInTime(t, s, held)
-	})
-	t.Run("a dialer that does not look at its context", func(t *testing.T) {
-		hangs := make(chan struct{})
-		var hung atomic.Bool
-		db := poolAt(t, server, func(c *mysql.Config) {
-			c.DialFunc = func(_ context.Context, network, addr string) (net.Conn, error) {
-				if hung.Load() {
-					<-hangs
-				}
-				return net.Dial(network, addr)
-			}
-		})
-		s := newIn(t, db)
-		db.SetMaxIdleConns(0)
-		hung.Store(true)
-		defer close(hangs)
-		suites.EndInTime(t, s, held)
-		begin := time.Now()
-		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "no reply in time") {
-			t.Errorf("Close: %v", err)
-		}
-		if took := time.Since(begin); took > callTimeout+time.Second {
-			t.Errorf("Close took %v", took)
-		}
 	})
 }
 

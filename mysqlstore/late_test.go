@@ -68,27 +68,6 @@ func TestLateRequestsAreNotGranted(t *testing.T) {
 	})
 }
 
-// A request that was not sent, because there was no connection for it, cannot arrive late.
-func TestARequestThatWasNotSentIsNotNoted(t *testing.T) {
-	b := newLateBed(t)
-	r := request("unsent")
-	b.db.SetMaxOpenConns(3)
-	s := newIn(t, b.db)
-	for b.db.Stats().InUse < 3 {
-		conn, err := b.db.Conn(limited(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-	}
-	if _, err := s.Acquire(limited(t), r); err == nil {
-		t.Fatal("Acquire without a connection")
-	}
-	if s.unanswered.Has(r.ID) {
-		t.Error("the request is expected to arrive late")
-	}
-}
-
 // Records of late requests expire after a minute, and the name is plain again.
 func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t)

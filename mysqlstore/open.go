@@ -43,11 +43,10 @@ func init() { store.Register("mysql", openURL) }
 type Option func(*config)
 
 type config struct {
-	database  string
-	prefix    string
-	heartbeat time.Duration
-	keepOut   bool // do not create tables
-	owned     bool
+	database string
+	prefix   string
+	keepOut  bool // do not create tables
+	owned    bool
 }
 
 // Prefix sets the prefix of the table names. The default is [DefaultPrefix]. Programs exclude
@@ -56,10 +55,6 @@ func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix }
 
 // NoCreate makes New return an error if the tables do not exist, instead of creating them.
 func NoCreate() Option { return func(c *config) { c.keepOut = true } }
-
-// Heartbeat sets how long a waiter that stopped asking keeps its place in the queue. The default
-// is five seconds. All programs that share the tables should use the same value.
-func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
 // New returns a store in the current database of a connection of db. It stays in that database if
 // the application later runs USE on its connections. It takes at most two of the
@@ -87,12 +82,6 @@ func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
 	var err error
 	if c.prefix, err = checkPrefix(c.prefix); err != nil {
 		return nil, err
-	}
-	if c.heartbeat == 0 {
-		c.heartbeat = defaultHeartbeat
-	}
-	if c.heartbeat < time.Second {
-		return nil, fmt.Errorf("%w: heartbeat %v: want a second or more", store.ErrInvalid, c.heartbeat)
 	}
 	if db == nil {
 		return nil, errNoPool

@@ -101,15 +101,6 @@ func TestAMissingPoolIsInvalid(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatBelowASecondIsRefusedBeforeTheServerIsTouched(t *testing.T) {
-	nowhere := poolOf(t, "", func(c *mysql.Config) { c.Addr = "127.0.0.1:1" })
-	for _, d := range []time.Duration{-time.Second, 1, time.Second - 1} {
-		if _, err := New(nowhere, Heartbeat(d)); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "heartbeat "+d.String()) {
-			t.Errorf("Heartbeat(%v): %v, want an ErrInvalid that names it", d, err)
-		}
-	}
-}
-
 func TestMigrateChecksThePrefixBeforeItConnects(t *testing.T) {
 	nowhere := poolOf(t, "", func(c *mysql.Config) { c.Addr = "127.0.0.1:1" })
 	if err := Migrate(t.Context(), nowhere, "a-b"); !errors.Is(err, store.ErrInvalid) {

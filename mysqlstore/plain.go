@@ -49,11 +49,7 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	if err != nil {
 		return calls, err
 	}
-	refused, err = s.refuse(ctx, c, append(refused, refusedBlocks...))
-	if err != nil {
-		return calls, err
-	}
-	moved, err := s.stay(ctx, c, stays)
+	moved, err := s.refuse(ctx, c, slices.Concat(refused, refusedBlocks, stays))
 	if err != nil {
 		return calls, err
 	}
@@ -65,7 +61,7 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	if err != nil {
 		return calls, err
 	}
-	return slices.Concat(rest, refused, moved, others, held), nil
+	return slices.Concat(rest, moved, others, held), nil
 }
 
 // readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
@@ -132,14 +128,20 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 	return nil, nil
 }
 
-// refuse refuses requests that are not to be queued and whose names have an exclusive holder. It locks no
-// rows: the row of a name that many clients try to take would otherwise be locked nearly all the time,
-// while each of them makes a transaction, and the renewals of the holder would wait for them. It returns
-// the calls that it did not make.
+// refuse refuses requests without locking rows. A waiter asks again several times per
+// heartbeat, to keep its place, and clients may try to take one name all the time. If each of them locked
+// the row of the name, they would delay each other and, worse, the renewals of the holder. It returns the
+// calls that it did not make: those that have to write more than the claim of a waiter that keeps its
+// place. These are made in transactions.
+//
+// What it reads may be old by then. That does no harm: whoever made a place free meanwhile has woken
+// the first waiter, and that waiter then asks in a transaction. If the claim was removed or rung
+// meanwhile, the statement does not change it. A waiter that is so late that another client is
+// removing its claim may be told that it has its place, and finds out when its row is read next.
 func (s *Store) refuse(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var names []string
 	for _, one := range calls {
-		if !one.take.Queue && !s.unanswered.Has(one.take.ID) { // otherwise it may have been granted
+		if one.stay != nil || !one.take.Queue && !s.unanswered.Has(one.take.ID) { // otherwise it may have been granted
 			names = append(names, one.name)
 		}
 	}
@@ -153,20 +155,59 @@ func (s *Store) refuse(ctx context.Context, c *conn, calls []*call) (rest []*cal
 	if err := tx.loadClaims(ctx); err != nil {
 		return nil, err
 	}
+	type refusal struct {
+		call   *call
+		waiter *rules.Claim // that keeps its place, or nil
+		answer store.Answer
+	}
+	var refusals []refusal
+	var keys []string
 	for _, one := range calls {
-		e := tx.entries[one.name]
-		if e == nil || !e.usable || e.first == nil || e.first.Mode != store.Exclusive || e.call.Freed {
+		w, answer, ok := tx.entries[one.name].refuse(one)
+		if !ok {
 			rest = append(rest, one)
 			continue
 		}
-		answer, err := e.ask(one.take) // sets Freed if it removes a waiter
-		if err != nil || answer.Granted() || e.call.Freed {
-			rest = append(rest, one)
-			continue
+		refusals = append(refusals, refusal{one, w, answer})
+		if w != nil {
+			keys = append(keys, "("+claimKey(one.name, w.Seq, w.ID)+")")
 		}
-		one.answered(answer)
+	}
+	if len(keys) > 0 {
+		n, err := c.exec(ctx, fmt.Sprintf(s.sql.stay, s.heartbeat.Microseconds()+1, strings.Join(keys, " OR ")))
+		if isNumber(err, errDeadlock) || err == nil && n != int64(len(keys)) {
+			return calls, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range refusals {
+		if l.waiter != nil {
+			s.waits.stay(keyOf(l.call.stay), l.waiter.Seq, l.answer.Refusal.Place)
+		}
+		l.call.answered(l.answer)
 	}
 	return rest, nil
+}
+
+// refuse returns the answer to a request, and its waiter if it keeps a place. It is not ok if the request
+// has to be made in a transaction.
+func (e *entry) refuse(one *call) (w *rules.Claim, answer store.Answer, ok bool) {
+	if e == nil || !e.usable {
+		return nil, answer, false
+	}
+	req := one.take
+	if one.stay != nil {
+		req = one.stay
+		if w = e.Waiter(req.ID); w == nil || w.Woken || w.Owner != req.Owner || w.Meta != req.Meta {
+			return nil, answer, false
+		}
+	} else if req.Queue || e.first == nil || e.first.Mode != store.Exclusive || e.call.Freed {
+		return nil, answer, false
+	}
+	answer, err := e.ask(req) // sets Freed if it removes a waiter
+	return w, answer, err == nil && !answer.Granted() && !e.call.Freed
 }
 
 // errNotAll rolls back a transaction that changed only some of its rows.

@@ -42,14 +42,14 @@ func (b *batchOf) acquire() (transactions int) {
 			do: func(e *entry) (err error) { b.answers[i], err = e.ask(r); return err },
 		})
 	}
-	before := b.transactions()
+	before := begun(b.t, b.s.takes)
 	b.s.takes.send(b.t.Context(), calls)
 	for _, c := range calls {
 		if c.err != nil {
 			b.t.Fatalf("%s: %v", c.name, c.err)
 		}
 	}
-	return b.transactions() - before
+	return begun(b.t, b.s.takes) - before
 }
 
 // release releases the names, and returns the error of each.
@@ -65,14 +65,14 @@ func (b *batchOf) release() (errs []error) {
 	return errs
 }
 
-// transactions returns how many transactions the session has begun, without single statements.
-func (b *batchOf) transactions() (n int) {
-	b.t.Helper()
-	err := b.s.takes.use(limited(b.t), func(ctx context.Context, c *conn) error {
+// begun returns how many transactions the session of a lane has begun, without single statements.
+func begun(t testing.TB, l *lane) (n int) {
+	t.Helper()
+	err := l.use(limited(t), func(ctx context.Context, c *conn) error {
 		return c.QueryRowContext(ctx, "SHOW SESSION STATUS LIKE 'Com_begin'").Scan(new(string), &n)
 	})
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return n
 }
@@ -142,40 +142,6 @@ func TestABatchWithANameThatIsHeldGrantsTheOthers(t *testing.T) {
 	}
 }
 
-// If the tokens of a name are ahead of the clock, the next one is still above them.
-func TestTokensAheadOfTheClockAreNotIssuedAgain(t *testing.T) {
-	s := newIn(t, connectTo(t, nil))
-	first := newBatch(t, s, 3)
-	first.requests[1].Floor = time.Now().Add(time.Hour).UnixMicro()
-	first.acquire()
-	first.checkTokens(nil)
-	first.release()
-	second := newBatch(t, s, 3)
-	second.acquire()
-	second.checkTokens(first.answers)
-}
-
-// A repeated request restarts the TTL of its grant, even in a batch.
-func TestARepeatedRequestInABatchRestartsTheTTL(t *testing.T) {
-	db := connectTo(t, nil)
-	s := newIn(t, db)
-	b := newBatch(t, s, 3)
-	b.acquire()
-	first := b.answers[1]
-	mustExec(t, db, "UPDATE holdfast_names SET since = since - 50000000, until = until - 50000000 WHERE name = '"+b.requests[1].Name+"'")
-	b.acquire()
-	if b.answers[1].Token != first.Token {
-		t.Errorf("token %d, then %d", first.Token, b.answers[1].Token)
-	}
-	var left int64
-	if err := db.QueryRow("SELECT until - " + nowSQL + " FROM holdfast_names WHERE name = '" + b.requests[1].Name + "'").Scan(&left); err != nil {
-		t.Fatal(err)
-	}
-	if left < (50 * time.Second).Microseconds() {
-		t.Errorf("%v µs are left", left)
-	}
-}
-
 // On a server that allows no more prepared statements, names are granted and released in
 // transactions.
 func TestNamesAreGrantedWithoutPreparedStatements(t *testing.T) {
@@ -214,6 +180,7 @@ func TestConcurrentRenewalsShareATransaction(t *testing.T) {
 	if err := s.Release(limited(t), gone.Name, gone.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
+	before := begun(t, s.gives)
 	s.gives.turn <- struct{}{} // so that they queue up
 	var wg sync.WaitGroup
 	for _, g := range grants {
@@ -229,10 +196,9 @@ func TestConcurrentRenewalsShareATransaction(t *testing.T) {
 		})
 	}
 	eventually(t, "all renewals are queued", func() bool { return s.giveCalls.Len() == n })
-	before := commits(t, s)
 	<-s.gives.turn
 	wg.Wait()
-	if after := commits(t, s); after-before > 2 { // one alone, the others together
+	if after := begun(t, s.gives); after-before > 2 { // one alone, the others together
 		t.Errorf("%d transactions for %d renewals", after-before, n)
 	}
 }
@@ -268,33 +234,6 @@ func TestAnInvalidRenewalDoesNotAffectOthersThatAreQueued(t *testing.T) {
 	}
 }
 
-// commits returns how many transactions the server has committed.
-func commits(t testing.TB, s *Store) (n int) {
-	t.Helper()
-	var name string
-	if err := s.db.QueryRowContext(limited(t), "SHOW GLOBAL STATUS LIKE 'Com_commit'").Scan(&name, &n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// Two requests with the same floor, which is ahead of the clock, get different tokens.
-func TestTokensGrowAboveTheSameFloor(t *testing.T) {
-	s := newIn(t, connectTo(t, nil))
-	floor := time.Now().Add(time.Hour).UnixMicro()
-	last := floor
-	for range 3 {
-		r := request("floor")
-		r.Floor = floor
-		a := granted(t, s, r)
-		if a.Token <= last {
-			t.Errorf("token %d after %d", a.Token, last)
-		}
-		last = a.Token
-		release(t, s, r)
-	}
-}
-
 // A grant of the same microsecond is not mistaken for a row that fills the statement.
 func TestBatchRefusesANameThatWasGrantedInTheSameMicrosecond(t *testing.T) {
 	db := connectTo(t, nil)
@@ -313,71 +252,6 @@ func TestBatchRefusesANameThatWasGrantedInTheSameMicrosecond(t *testing.T) {
 	b.acquire()
 	if b.answers[1].Granted() || !b.answers[0].Granted() || !b.answers[2].Granted() {
 		t.Errorf("%+v", b.answers)
-	}
-}
-
-// A name whose last tokens are ahead of the clock by less than the length of a block does not get any
-// of them again.
-func TestBlocksDoNotOverlap(t *testing.T) {
-	s := newIn(t, connectTo(t, nil))
-	var last int64
-	for i, tokens := range []int{rules.MaxBlock, rules.MaxBlock, 1, rules.MaxBlock, 100} {
-		r := request("blocks")
-		r.Tokens = tokens
-		a := granted(t, s, r)
-		if a.Token <= last {
-			t.Errorf("%d: token %d after %d", i, a.Token, last)
-		}
-		last = a.Token + int64(a.Tokens) - 1
-		release(t, s, r)
-	}
-}
-
-// A request for a block of tokens does not keep the others of its batch from being granted in one
-// statement, although their last tokens are less than a block away.
-func TestBlockInABatchCostsTheOthersNoTransaction(t *testing.T) {
-	s := newIn(t, connectTo(t, nil))
-	const n = 8
-	for range 5 {
-		b := newBatch(t, s, n)
-		for i := range b.requests {
-			b.requests[i].Tokens = 1
-		}
-		b.requests[n/2].Name, b.requests[n/2].Tokens = fmt.Sprint("block ", store.NewID()), rules.MaxBlock
-		if transactions := b.acquire(); transactions != 0 {
-			t.Errorf("%d transactions", transactions)
-		}
-		b.release()
-	}
-}
-
-// The statements for plain names leave a closed name alone until its time is over, and a sweep
-// removes its row.
-func TestClosedNameIsLeftToTransactions(t *testing.T) {
-	db := connectTo(t, nil)
-	s := newIn(t, db)
-	r := request("closed")
-	granted(t, s, r)
-	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{State: store.Cooling, For: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
-		t.Errorf("release of a closed name: %v", err)
-	}
-	if out, err := s.Renew(limited(t), []store.Renewal{renewal(r)}); err != nil || out[0].Status != store.Gone {
-		t.Errorf("renewal of a closed name: %+v, %v", out, err)
-	}
-	if holder := refused(t, s, request("closed")).Holders[0]; holder.ID != r.ID || holder.State != store.Cooling {
-		t.Errorf("closed by %+v, want %v", holder, r.ID)
-	}
-	for i := range 3 {
-		setClock(t, s, time.Hour+time.Duration(i+1)*2*sweepEvery)
-		if err := s.sweepNow(limited(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := countNames(t, db); n != 0 {
-		t.Errorf("%d rows of names are left", n)
 	}
 }
 
@@ -402,42 +276,6 @@ func TestBlocksOfDifferentLengths(t *testing.T) {
 	}
 }
 
-// A request for more tokens than a block has gets one block, in the row and in the answer.
-func TestMoreTokensThanABlock(t *testing.T) {
-	s := newIn(t, connectTo(t, nil))
-	r := request("n")
-	r.Tokens = 2 * rules.MaxBlock
-	a := granted(t, s, r)
-	again := granted(t, s, r)
-	if a.Tokens != rules.MaxBlock || again.Tokens != a.Tokens || again.Token != a.Token {
-		t.Errorf("%+v, then %+v", a, again)
-	}
-	release(t, s, r)
-	if next := granted(t, s, request("n")); next.Token < a.Token+int64(a.Tokens) {
-		t.Errorf("token %d after %d from %d", next.Token, a.Tokens, a.Token)
-	}
-}
-
-// Waiters of a closed name are counted and listed.
-func TestWaiterOfAClosedName(t *testing.T) {
-	db := connectTo(t, nil)
-	s, other := newIn(t, db), newIn(t, db)
-	r, w, w2 := request("n"), request("n"), request("n")
-	w.Queue, w2.Queue = true, true
-	granted(t, s, r)
-	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{State: store.Cooling, For: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	refused(t, other, w)
-	if got := refused(t, s, w2); got.Place != 2 || got.Waiters != 1 {
-		t.Errorf("%+v", got)
-	}
-	page, err := s.List(limited(t), store.Query{})
-	if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Waiters) != 2 {
-		t.Errorf("%+v, %v", page.Locks, err)
-	}
-}
-
 // If a later version migrates the tables while a batch waits for a row, no name of the batch is granted
 // to a caller that is told otherwise.
 func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
@@ -448,13 +286,7 @@ func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
 	granted(t, s, one)
 	release(t, s, one)
 	one.ID = store.NewID()
-	tx, err := db.BeginTx(limited(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name = 'one' FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
+	tx := lockRow(t, db, "one")
 	s.metaRead = time.Now().Add(-metaFresh + 300*time.Millisecond)
 	migrated := make(chan struct{})
 	go func() {

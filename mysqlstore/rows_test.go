@@ -117,31 +117,6 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	}
 }
 
-// A sweep removes the rows that dead clients left under names that no client uses.
-func TestASweepRemovesWhatDeadClientsLeft(t *testing.T) {
-	db := connectTo(t, nil)
-	dead := newIn(t, db)
-	for i := range 50 {
-		req, behind := request(fmt.Sprint("n", i)), request(fmt.Sprint("n", i))
-		req.TTL, behind.Queue = minTTL, true
-		granted(t, dead, req)
-		if i%2 == 0 {
-			refused(t, dead, behind)
-		}
-	}
-	dead.Close()
-	s := newIn(t, db)
-	for i := range 4 {
-		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
-		if err := s.sweepNow(limited(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := countNames(t, db); n != 0 {
-		t.Errorf("%d rows of names are left", n)
-	}
-}
-
 // A session that hangs after it has added or removed names stops calls on these names and no
 // others.
 func TestASessionThatHangsWithNamesAddedOrRemovedStopsNoOtherNames(t *testing.T) {
@@ -220,18 +195,8 @@ func TestALimitForStatementsDoesNotMatter(t *testing.T) {
 	locked, other := request("locked"), request("other")
 	granted(t, s, locked)
 	granted(t, s, other)
-	tx, err := db.BeginTx(limited(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name = 'locked' FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
-	out, err := s.Renew(limited(t), []store.Renewal{
-		{Name: locked.Name, ID: locked.ID, TTL: time.Minute, Mode: store.Exclusive},
-		{Name: other.Name, ID: other.ID, TTL: time.Minute, Mode: store.Exclusive},
-	})
+	lockRow(t, db, "locked")
+	out, err := s.Renew(limited(t), []store.Renewal{renewal(locked), renewal(other)})
 	if err != nil || out[0].Status != store.Unknown || out[1].Status != store.Extended {
 		t.Fatalf("Renew of a name that is locked and another: %+v, %v", out, err)
 	}

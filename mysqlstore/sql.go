@@ -52,7 +52,6 @@ type statements struct {
 	putClaim string
 	ring     string // tells waiters to ask again
 	stay     string // keeps the places of waiters that were not told so
-	keep     string // does the same if nothing has changed
 	delClaim string
 	renew    string
 	poll     string
@@ -87,17 +86,8 @@ func newStatements(prefix string) statements {
 			assignments("special, last, "+grantColumns),
 		putClaim: "INSERT INTO {{claims}} (name, seq, rung, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
 			assignments("rung, since, until, data"),
-		ring: "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET rung = 1 WHERE %s",
-		stay: "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET until = {{now}} + %d WHERE rung = 0 AND until > {{now}} AND (%s)",
-		// The rows are compared by their number and a checksum. The reply has the time until the
-		// first claim expires. The server does not lock what the
-		// subqueries read, because the isolation level is READ COMMITTED, and DISTINCT makes it read
-		// the claims before it changes one of them.
-		keep: "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET until = {{now}} + %[1]d WHERE rung = 0 AND until > {{now}} AND (%[2]s)" +
-			fmt.Sprintf(" AND EXISTS (SELECT 1 FROM {{meta}} WHERE one = 1 AND compatible <= %d)", version) +
-			" AND (SELECT COUNT(*) = %[6]d AND BIT_XOR(CRC32(CONCAT(id, LEFT(data, 3), name))) = %[7]d FROM {{names}} WHERE name IN (%[3]s) AND until > {{now}})" +
-			" AND LAST_INSERT_ID((SELECT GREATEST(0, MIN(until) - {{now}}) * (COUNT(*) = %[4]d AND BIT_XOR(CRC32(CONCAT(id, seq, name))) = %[5]d)" +
-			" FROM (SELECT DISTINCT name, id, seq, until FROM {{claims}} WHERE name IN (%[3]s)) c)) > 0",
+		ring:     "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET rung = 1 WHERE %s",
+		stay:     "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET until = {{now}} + %d WHERE rung = 0 AND until > {{now}} AND (%s)",
 		delClaim: "DELETE c FROM {{claims}} c FORCE INDEX (PRIMARY) WHERE %s", // a scan would wait for rows of other names
 		renew:    "UPDATE {{names}} FORCE INDEX (PRIMARY) SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND LEFT(data, 4) = '%d 0 ' AND until > {{now}}",
 		poll: "SELECT name, id, rung, (SELECT COUNT(*) FROM {{claims}} f WHERE f.name = c.name AND f.seq > 0 AND f.seq < c.seq)" +
@@ -109,7 +99,7 @@ func newStatements(prefix string) statements {
 	st.lock = st.read + " FOR UPDATE"
 	st.freeIDs = st.claimIDs + " FOR UPDATE SKIP LOCKED"
 	for _, s := range []*string{
-		&st.meta, &st.acquire, &st.release, &st.read, &st.lock, &st.exist, &st.unlocked, &st.create, &st.claims, &st.claimIDs, &st.freeIDs, &st.putNames, &st.putClaim, &st.ring, &st.stay, &st.keep, &st.delClaim, &st.renew,
+		&st.meta, &st.acquire, &st.release, &st.read, &st.lock, &st.exist, &st.unlocked, &st.create, &st.claims, &st.claimIDs, &st.freeIDs, &st.putNames, &st.putClaim, &st.ring, &st.stay, &st.delClaim, &st.renew,
 		&st.poll, &st.list, &st.elect, &st.sweep, &st.remove,
 	} {
 		*s = withTables(*s, prefix)

@@ -72,28 +72,6 @@ func TestAWaiterThatWasNotWokenDoesNotOnlyKeepItsPlace(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		},
-		"its claim is gone": func(t *testing.T, c *crowd) {
-			mustExec(t, c.db, "DELETE FROM holdfast_claims WHERE id = "+idLiteral(c.waiting.ID))
-			if r := refused(t, c.first, c.waiting); r.Place != 2 || r.Waiters != 1 {
-				t.Errorf("%+v", r)
-			}
-		},
-		"all is gone": func(t *testing.T, c *crowd) {
-			mustExec(t, c.db, "DELETE FROM holdfast_claims", "DELETE FROM holdfast_names")
-			granted(t, c.first, c.waiting)
-		},
-		"it gives up its place": func(t *testing.T, c *crowd) {
-			c.waiting.Queue = false
-			if r := refused(t, c.first, c.waiting); r.Place != 0 || r.Waiters != 1 {
-				t.Errorf("%+v", r)
-			}
-		},
-		"it asks for another mode": func(t *testing.T, c *crowd) {
-			c.waiting.Mode = store.Shared
-			if _, err := c.first.Acquire(limited(t), c.waiting); !errors.Is(err, store.ErrInvalid) {
-				t.Errorf("%v, want ErrInvalid", err)
-			}
-		},
 		"it has another text": func(t *testing.T, c *crowd) {
 			c.waiting.Meta = "new"
 			refused(t, c.first, c.waiting)
@@ -164,206 +142,19 @@ func TestAWaiterThatWasToldToAskDoesNotStay(t *testing.T) {
 	}
 }
 
-// Waiters in a batch stay, unless they were told to ask or lose their place meanwhile.
-func TestABatchOfWaiters(t *testing.T) {
-	t.Parallel()
-	db := connectTo(t, nil)
-	holder, s := newIn(t, db), newIn(t, db)
-	names := []string{"a", "b", "c"}
-	holding, waiting := make(map[string]store.Request), make(map[string]store.Request)
-	for _, name := range names {
-		holding[name] = request(name)
-		granted(t, holder, holding[name])
-		req := queued(name)
-		waiting[name] = req
-		refused(t, s, req)
-	}
-	ask := func() map[string]store.Answer {
-		answers := make(map[string]store.Answer)
-		var calls []*call
-		for _, name := range names {
-			req := waiting[name]
-			calls = append(calls, &call{
-				name: name, born: true, stay: &req,
-				answered: func(a store.Answer) { answers[name] = a },
-				do:       func(e *entry) (err error) { answers[name], err = e.ask(&req); return err },
-			})
-		}
-		s.takes.send(limited(t), calls)
-		for _, one := range calls {
-			if one.err != nil {
-				t.Fatalf("%s: %v", one.name, one.err)
-			}
-		}
-		return answers
-	}
-	lock := lockRow(t, db, "a") // no transaction can be made now
-	for name, answer := range ask() {
-		if answer.Refusal == nil || answer.Refusal.Place != 1 {
-			t.Errorf("%s: %+v", name, answer)
-		}
-	}
-	lock.Rollback()
-
-	// The claim of c is removed after it was read.
-	remove, err := db.BeginTx(limited(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer remove.Rollback()
-	if _, err := remove.Exec("DELETE FROM holdfast_claims WHERE name = 'c'"); err != nil {
-		t.Fatal(err)
-	}
-	removed := make(chan error)
-	go func() {
-		for waits := 0; waits == 0; {
-			if err := db.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE %" + waiting["c"].ID.String() + "%'").Scan(&waits); err != nil {
-				removed <- err
-				return
-			}
-		}
-		removed <- remove.Commit()
-	}()
-	for name, answer := range ask() {
-		if answer.Refusal == nil || answer.Refusal.Place != 1 {
-			t.Errorf("%s: %+v", name, answer)
-		}
-	}
-	if err := <-removed; err != nil {
-		t.Fatal(err)
-	}
-	var claims int
-	if err := db.QueryRow("SELECT COUNT(*) FROM holdfast_claims").Scan(&claims); err != nil || claims != len(names) {
-		t.Errorf("%d waiters are queued, want %d; %v", claims, len(names), err)
-	}
-
-	// The waiter of b is told to ask, but the name is kept closed. The others stay.
-	if err := holder.Release(limited(t), "b", holding["b"].ID, store.Keep{State: store.Cooling, For: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	lock = lockRow(t, db, "a")
-	for name, answer := range ask() {
-		if answer.Refusal == nil || answer.Refusal.Place != 1 {
-			t.Errorf("%s: %+v", name, answer)
-		}
-	}
-	lock.Rollback()
-
-	if err := holder.Break(limited(t), "b", holding["b"].ID); err != nil {
-		t.Fatal(err)
-	}
-	for name, answer := range ask() {
-		if answer.Granted() != (name == "b") {
-			t.Errorf("%s: %+v", name, answer)
-		}
-	}
-}
-
 // A waiter that is woken while it is refused again asks at once.
 func TestAWaiterThatIsWokenWhileItStaysAsksAgain(t *testing.T) {
 	var p waits
-	told := func(place int) *refusal { return &refusal{Refusal: store.Refusal{Place: place}} }
 	w := wake.Key{Name: "n", ID: store.NewID()}
 	p.Keep = time.Minute
-	p.expect(w, 1, told(1))
+	p.expect(w, 1, 1)
 	p.Wake(w)
-	p.stay(w, 1, told(1))
+	p.stay(w, 1, 1)
 	if _, woken := p.state(w); !woken {
 		t.Error("the wake-up was lost")
 	}
-	p.expect(w, 1, told(2))
+	p.expect(w, 1, 2)
 	if _, woken := p.state(w); woken {
 		t.Error("woken before the last refusal that locked the name")
-	}
-}
-
-// selects returns how many statements of a store's connection have read rows.
-func selects(t testing.TB, s *Store) (n int) {
-	t.Helper()
-	err := s.takes.use(limited(t), func(ctx context.Context, c *conn) error {
-		return c.QueryRowContext(ctx, "SHOW SESSION STATUS LIKE 'Com_select'").Scan(new(string), &n)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// A waiter that asks again while nothing has changed keeps its place with one statement, which does
-// not wait for rows of others, and gets the same answer.
-func TestAWaiterKeepsItsPlaceWithOneStatement(t *testing.T) {
-	t.Parallel()
-	c := newCrowd(t, "n")
-	refused(t, c.first, c.waiting) // it knows of the second waiter now
-	for i, waiter := range []struct {
-		s          *Store
-		req, other store.Request
-	}{{c.first, c.waiting, c.waitingToo}, {c.second, c.waitingToo, c.waiting}} {
-		want := refused(t, waiter.s, waiter.req)
-		lock := lockRow(t, c.db, "n")
-		if _, err := lock.Exec("SELECT * FROM holdfast_claims WHERE " + claimKey("n", int64(2-i), waiter.other.ID) + " FOR UPDATE"); err != nil {
-			t.Fatal(err)
-		}
-		count := selects(t, waiter.s)
-		before, _ := c.claim(t, waiter.req)
-		r := refused(t, waiter.s, waiter.req)
-		if n := selects(t, waiter.s) - count; n != 0 {
-			t.Errorf("waiter %d: %d statements that read, want none", i+1, n)
-		}
-		if after, _ := c.claim(t, waiter.req); after <= before {
-			t.Errorf("waiter %d: its place ends at %d, and did at %d before it asked again", i+1, after, before)
-		}
-		lock.Rollback()
-		if r.Place != want.Place || r.Waiters != want.Waiters || len(r.Holders) != 1 || r.Holders[0].ID != c.holding.ID || r.Again != c.first.again() {
-			t.Errorf("waiter %d: %+v, want %+v", i+1, r, want)
-		}
-		if was, is := want.Holders[0], r.Holders[0]; is.Left > was.Left || is.Left < was.Left-patience || is.Age < was.Age {
-			t.Errorf("waiter %d: holder %+v, and before %+v", i+1, is, was)
-		}
-	}
-}
-
-// A waiter that asks again learns of what has changed since, and that is not only its turn.
-func TestAWaiterLearnsOfChanges(t *testing.T) {
-	for what, test := range map[string]func(t *testing.T, c *crowd){
-		"the waiter in front is replaced by one behind": func(t *testing.T, c *crowd) {
-			if err := c.first.Leave(limited(t), "n", c.waiting.ID); err != nil {
-				t.Fatal(err)
-			}
-			late := queued("n")
-			refused(t, c.first, late)
-			if r := refused(t, c.second, c.waitingToo); r.Place != 1 || r.Waiters != 1 {
-				t.Errorf("%+v, want place 1 and one other waiter", r)
-			}
-		},
-		"the waiter in front will lose its place": func(t *testing.T, c *crowd) {
-			soon := fmt.Sprintf(withTables("UPDATE {{claims}} SET until = {{now}} + %d WHERE id = %s", DefaultPrefix), c.first.again().Microseconds()/2, idLiteral(c.waiting.ID))
-			mustExec(t, c.db, soon)
-			if r := refused(t, c.second, c.waitingToo); r.Again > c.second.again()/2 {
-				t.Errorf("asks again after %v, want %v at most", r.Again, c.second.again()/2)
-			}
-		},
-		"the grant was renewed, and would have expired by now": func(t *testing.T, c *crowd) {
-			c.second.waits.Lock()
-			for _, w := range c.second.waits.All {
-				w.Value.last.left = time.Since(w.Value.last.read)
-			}
-			c.second.waits.Unlock()
-			left := 10 * time.Minute
-			renewal := []store.Renewal{{Name: "n", ID: c.holding.ID, TTL: left, Mode: c.holding.Mode}}
-			if _, err := c.holder.Renew(limited(t), renewal); err != nil {
-				t.Fatal(err)
-			}
-			if r := refused(t, c.second, c.waitingToo); r.Holders[0].Left < left-patience {
-				t.Errorf("the holder has %v left, want %v", r.Holders[0].Left, left)
-			}
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			c := newCrowd(t, "n")
-			refused(t, c.second, c.waitingToo)
-			test(t, c)
-		})
 	}
 }

@@ -69,11 +69,11 @@ type Store struct {
 }
 
 func newStore(db *sql.DB, c config) *Store {
-	s := &Store{db: db, owned: c.owned, database: c.database, prefix: c.prefix, sql: newStatements(c.prefix), heartbeat: c.heartbeat}
+	s := &Store{db: db, owned: c.owned, database: c.database, prefix: c.prefix, sql: newStatements(c.prefix), heartbeat: heartbeat}
 	s.life.Begin()
 	s.takes, s.gives = s.newLane(), s.newLane()
 	s.takeCalls, s.giveCalls = s.takes.calls(), s.gives.calls()
-	s.waits.news, s.waits.Keep = make(chan struct{}, 1), 2*c.heartbeat
+	s.waits.news, s.waits.Keep = make(chan struct{}, 1), 2*heartbeat
 	return s
 }
 
@@ -92,25 +92,12 @@ func (s *Store) Capabilities() store.Capabilities {
 // Close ends the store: calls in flight end, including those that are blocked in Wait, and later
 // calls return [store.ErrClosed]. Grants stay until they are released or their TTL is over. A
 // second Close does nothing. A *sql.DB that was passed to New stays open. The connections that
-// the store used are closed. Close waits for up to half a second until unused rows are removed, and
-// then not longer than a call may take: if a dialer of the application takes longer, its connection
-// is closed later.
+// the store used are closed. Close waits for up to half a second until unused rows are removed.
 func (s *Store) Close() error {
 	s.sweep.await()
 	if !s.life.Shut() {
 		return nil
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- s.closeAll() }()
-	select {
-	case err := <-closed:
-		return err
-	case <-time.After(callTimeout):
-		return fmt.Errorf("mysql store: close: %w", s.noReply())
-	}
-}
-
-func (s *Store) closeAll() error {
 	s.takes.close()
 	s.gives.close()
 	s.takeCalls.Close()
@@ -206,7 +193,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	c.do = func(e *entry) (err error) {
 		answer, err = e.ask(&req)
 		if err == nil && !answer.Granted() && req.Queue {
-			s.waits.expect(key, e.Waiter(req.ID).Seq, e.refusal(&req, answer.Refusal))
+			s.waits.expect(key, e.Waiter(req.ID).Seq, answer.Refusal.Place)
 		}
 		return err
 	}
@@ -233,6 +220,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	}
 	return s.do(ctx, s.gives, s.giveCalls, c)
 }
+
+func keyOf(req *store.Request) wake.Key { return wake.Key{Name: req.Name, ID: req.ID} }
 
 func releaseCall(name string, id store.ID, keep store.Keep) *call {
 	return &call{name: name, ends: id, drop: keep.State == store.Held, do: func(e *entry) error { return e.call.Release(id, keep) }}

@@ -1,7 +1,6 @@
 package mysqlstore
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"slices"
@@ -58,43 +57,6 @@ func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
 	})
 }
 
-// A renewal waits for a locked row once. Later ones try again without waiting, until the row is not
-// locked any more.
-func TestARenewalWaitsOnceForALockedRow(t *testing.T) {
-	db := connectTo(t, nil)
-	s := newIn(t, db)
-	var renewals []store.Renewal
-	for i := range 3 {
-		r := request(fmt.Sprint("n", i))
-		granted(t, s, r)
-		renewals = append(renewals, renewal(r))
-	}
-	tx := lockRow(t, db, "n1")
-	renew := func(locked bool, waits bool) {
-		t.Helper()
-		begin := time.Now()
-		out, err := s.Renew(limited(t), renewals)
-		took := time.Since(begin)
-		if err != nil || (took >= rowPatience*time.Second) != waits {
-			t.Fatalf("Renew: %v after %v", err, took)
-		}
-		for i := range out {
-			if unknown := locked && i == 1; (out[i].Status == store.Unknown) != unknown || (out[i].Err != nil) != unknown {
-				t.Errorf("%s: %+v", renewals[i].Name, out[i])
-			}
-		}
-	}
-	renew(true, true)
-	renew(true, false)
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	renew(false, false)
-	if s.stuck.Has("n1") {
-		t.Error("the row still counts as locked")
-	}
-}
-
 // A row that many clients use is locked nearly all the time. A client that has once waited for it in vain,
 // because the machine was busy or another client hung for a moment, must wait for it again to get its turn.
 func TestALockedRowIsWaitedForAgain(t *testing.T) {
@@ -125,24 +87,16 @@ func TestARefusedRequestMakesNoTransaction(t *testing.T) {
 	holder, s := newIn(t, db), newIn(t, db)
 	granted(t, holder, request("n"))
 	refused(t, holder, queued("n"))
-	begun := func() (n int) {
-		err := s.takes.use(limited(t), func(ctx context.Context, c *conn) error {
-			return c.query(ctx, "SHOW SESSION STATUS LIKE 'Com_begin'", func(rows *sql.Rows) error { return rows.Scan(new(string), &n) })
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+	count := func() int { return begun(t, s.takes) }
 	shared := request("n")
 	shared.Mode = store.Shared
 	for _, r := range []store.Request{request("n"), shared} {
-		if answer := refused(t, s, r); len(answer.Holders) != 1 || answer.Waiters != 1 || begun() != 0 {
-			t.Errorf("%s: %+v, %d transactions", r.Mode, answer, begun())
+		if answer := refused(t, s, r); len(answer.Holders) != 1 || answer.Waiters != 1 || count() != 0 {
+			t.Errorf("%s: %+v, %d transactions", r.Mode, answer, count())
 		}
 	}
-	if refused(t, s, queued("n")); begun() != 1 {
-		t.Errorf("%d transactions of a request that is queued, want 1", begun())
+	if refused(t, s, queued("n")); count() != 1 {
+		t.Errorf("%d transactions of a request that is queued, want 1", count())
 	}
 }
 

@@ -137,7 +137,7 @@ func (tx *transaction) create(ctx context.Context, calls []*call) error {
 }
 
 // loadClaims reads the claims of crowded names. If this transaction has locked their rows, others
-// change nothing but the until of waiters: see stay.
+// change nothing but the until of waiters: see Store.refuse.
 func (tx *transaction) loadClaims(ctx context.Context) error {
 	var crowded []string
 	for name, e := range tx.entries {

@@ -16,14 +16,10 @@ import (
 // waiter is checked most often, the others in proportion to their place, and all of them less
 // often the longer the queue does not move. So the delay with which a waiter learns of its turn
 // is a fraction of that time. After half a minute a waiter is no longer checked between two of its
-// requests, and these are one statement each: see keep.
+// requests.
 //
-// Measured on a busy machine with two cores, for 50 waiting clients: polling every 2 ms costs the
-// server 60 to 90 % of a core and finds a change after 2 to 3 ms. Polling every 10 ms costs 26 to
-// 30 % and finds it after 7 ms. A statement that waits in the server, with SLEEP and dirty reads
-// in a loop, costs half as much, but needs a connection for each client while it waits. GET_LOCK
-// hands over in 0.2 ms, but needs a connection for each name that is held or waited for, and does
-// not work with Galera.
+// Other ways need a connection for each client that waits (SLEEP in a statement) or for each name
+// (GET_LOCK, which does not work with Galera either).
 const (
 	pollFirst = 2 * time.Millisecond    // multiplied by the place in the queue
 	pollPart  = 16                      // divides the time waited
@@ -46,44 +42,32 @@ type waiting struct {
 	begin time.Time // since when it has had its place
 	due   time.Time // when to check its row next
 	waits int       // calls of Wait
-	last  *refusal  // the last one that was read from the rows
 }
 
 // expect records that an identity is being refused. A change after this call wakes it.
-func (p *waits) expect(key wake.Key, seq int64, r *refusal) {
+func (p *waits) expect(key wake.Key, seq int64, place int) {
 	p.Lock()
 	defer p.Unlock()
 	w := p.Put(key)
 	w.Reset()
-	w.Value.refused(seq, r)
+	w.Value.refused(seq, place)
 }
 
 // stay records that an identity was refused again, at its place. A change since the last call of
 // expect wakes it.
-func (p *waits) stay(key wake.Key, seq int64, r *refusal) {
+func (p *waits) stay(key wake.Key, seq int64, place int) {
 	p.Lock()
 	defer p.Unlock()
 	if p.All[key] != nil {
-		p.Put(key).Value.refused(seq, r)
+		p.Put(key).Value.refused(seq, place)
 	}
 }
 
-// last returns the last refusal of a queued identity, or nil, and its seq.
-func (p *waits) last(key wake.Key) (last *refusal, seq int64) {
-	p.Lock()
-	defer p.Unlock()
-	if w := p.All[key]; w != nil {
-		return w.Value.last, w.Value.seq
-	}
-	return nil, 0
-}
-
-func (w *waiting) refused(seq int64, r *refusal) {
+func (w *waiting) refused(seq int64, place int) {
 	now := time.Now()
-	if w.seq != seq || w.place != r.Place {
-		w.seq, w.place, w.begin = seq, r.Place, now // the queue moves, so its turn may come soon
+	if w.seq != seq || w.place != place {
+		w.seq, w.place, w.begin = seq, place, now // the queue moves, so its turn may come soon
 	}
-	w.last = r
 	w.due = now.Add(w.pause(now))
 }
 

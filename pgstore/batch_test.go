@@ -71,7 +71,7 @@ func TestRenewalsOfSingleGrantsShareStatements(t *testing.T) {
 		granted(t, s, r)
 		grants = append(grants, store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Tokens: 10})
 	}
-	conn, err := pool.Acquire(t.Context())
+	conn, err := pgstore.Pool(s).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func (s *Store) doIn(ctx context.Context, b *batch.Batcher[call], c *call) error
 		if ctx.Err() == nil {
 			err = bounded.ErrNoReply
 		}
-		return s.usedUp(err)
+		return err
 	case c.err != nil && s.life.Closing.Err() != nil:
 		return errClosed
 	}
@@ -245,59 +245,14 @@ func several(calls []*call) bool {
 // query makes calls in one statement and one transaction. If skip is true, it makes no calls that would
 // wait for rows that other sessions have locked.
 func (s *Store) query(ctx context.Context, calls []*call, skip bool) error {
-	if !s.slowToCancel {
-		return s.queryNow(ctx, calls, skip)
-	}
-	made := make([]*call, len(calls)) // the statement may go on after the callers have returned
-	for i, c := range calls {
-		made[i] = &call{op: c.op, req: c.req, keep: c.keep}
-	}
-	err := s.inTime(ctx, func() error { return s.queryNow(ctx, made, skip) })
-	for i, c := range calls {
-		switch {
-		case err == nil:
-			c.reply, c.answered = made[i].reply, made[i].answered
-		case ctx.Err() != nil && c.op == opAcquire:
-			s.unanswered.Add(c.req.ID, expiring.Late)
-		}
-	}
-	return err
-}
-
-// inTime calls f, which uses the pool until ctx ends. It returns at most cancelGrace after that, even
-// if f does not.
-func (s *Store) inTime(ctx context.Context, f func() error) error {
-	if !s.slowToCancel {
-		return f()
-	}
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(cancelGrace):
-		return ctx.Err()
-	}
-}
-
-func (s *Store) queryNow(ctx context.Context, calls []*call, skip bool) error {
-	if err := s.takeConn(ctx); err != nil {
-		return s.usedUp(err)
-	}
-	defer s.putConn()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return s.usedUp(err)
+		return err
 	}
 	defer conn.Release()
 	if err = s.queryOn(ctx, conn, calls, skip); err == nil {
-		// The pool may have cancelled the statement when ctx ended. If the statement was waiting for a
-		// synchronous standby at that time, the server reports success, and a failover loses the commit.
+		// A statement that was cancelled while it waited for a synchronous standby is reported as a
+		// success, and a failover loses the commit.
 		if err = ctx.Err(); err == nil {
 			return nil
 		}
@@ -341,33 +296,6 @@ func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call, 
 	}
 	return rows.Err()
 }
-
-// usedUp returns the error of a call that got no reply. If all connections of the pool are in
-// use, it adds that to the error.
-func (s *Store) usedUp(err error) error {
-	if stat := s.pool.Stat(); err != nil && stat.AcquiredConns() == stat.MaxConns() {
-		return fmt.Errorf("all %d connections of the pool are in use: %w", stat.MaxConns(), err)
-	}
-	return err
-}
-
-// takeConn limits how many connections of the pool are in use, because the pool belongs to the
-// application.
-func (s *Store) takeConn(ctx context.Context) error {
-	select {
-	case s.conns <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case s.conns <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s *Store) putConn() { <-s.conns }
 
 // statement returns the statement for some calls, and its arguments.
 func (s *Store) statement(calls []*call, skip bool) (sql string, arguments []any) {

@@ -28,10 +28,6 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.life.Closing, cancel)()
-	if err := s.takeConn(ctx); err != nil {
-		return fail(err)
-	}
-	defer s.putConn()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return fail(err)
@@ -126,9 +122,6 @@ func (p *patient) identity() store.Finding {
 }
 
 const (
-	// leastVersion is PostgreSQL 12.
-	leastVersion = 12_00_00
-
 	// mostConnections is the percentage of the connections that may be in use, and mostQueue that
 	// of the queue of notifications.
 	mostConnections = 80
@@ -152,15 +145,6 @@ var probes = []diagnosis.Probe[*patient]{
 		err = p.value("SELECT pg_is_in_recovery()", &standby)
 		return standby, map[bool]string{true: "this is a standby", false: "this is a primary"}[standby], err
 	}},
-	{
-		Check: diagnosis.New("postgres.version", store.LevelFailure,
-			"the functions of the schema use features that this version does not have",
-			"update to PostgreSQL 12 or later"),
-		Look: func(p *patient) (bool, string, error) {
-			number, err := p.number("server_version_num")
-			return number < leastVersion, "version " + p.settings["server_version"], err
-		},
-	},
 	{
 		Check: diagnosis.New("postgres.read-only", store.LevelFailure,
 			"transactions are read only, so no lock can be taken",

@@ -57,31 +57,23 @@
 //
 // # Cost
 //
-// An acquire is one round trip and one transaction, and so is a release. Both call a function of
-// the schema, so there are no round trips for BEGIN and COMMIT. Concurrent calls of one store
+// An acquire is one round trip and one transaction, and so is a release. Concurrent calls of one store
 // share a statement. Each call updates one row in place (a HOT update), which leaves no work for
-// vacuum. A release does not wait for the disk. If the server crashes right after it, the lock is
-// held until its TTL is over. Grants and renewals do wait for the disk.
-//
-// Rows of names that are no longer used are removed after some seconds, along with other calls, up to
-// a thousand by one call.
+// vacuum. A release does not wait for the disk: if the server crashes right after it, the lock is
+// held until its TTL is over. Grants and renewals do wait for the disk. Rows of names that are no longer
+// used are removed after some seconds, along with other calls.
 //
 // While a transaction of the same database keeps a snapshot (pg_dump, a long report, a forgotten
-// BEGIN, a replication slot), the server must keep all versions of updated rows, and each call reads
-// the versions of its name. A name that is locked thousands of times a second gets slower: in a
-// measurement from 3,400 pairs a second to 600 in the first ten seconds, and to 220 after twenty. It is
-// fast again when the snapshot has ended. Other names are not affected. If hot names and long reports
-// meet, keep the locks in a database of their own on the same server: only snapshots of the same
-// database count. "holdfast doctor" warns of old snapshots.
+// BEGIN, a replication slot), the server must keep all versions of updated rows, and a name that is
+// locked thousands of times a second gets ten times slower within seconds. It is fast again when the
+// snapshot has ended. If hot names and long reports meet, keep the locks in a database of their own.
+// "holdfast doctor" warns of old snapshots.
 //
 // # Connections
 //
-// A store that Open made has a pool of up to four connections of its own (pool_max_conns in the
-// URL changes that). A store that New made uses at most two connections of the given pool at a
-// time, and queues behind the application's own queries if the pool is used up. Calls that get no
-// connection in time fail as if the server did not answer, with an error that says why. A lease
-// that is not renewed until its deadline is lost. While a call waits for a lock, and for 30
-// seconds after that, a store has one more connection outside of the pool, to listen.
+// A store has a pool of up to four connections of its own (pool_max_conns in the URL changes that), also
+// if New made it, with the configuration of a given pool. While a call waits for a lock, and for 30
+// seconds after that, it has one more connection, to listen.
 //
 // Another session may lock the row of a name, such as a forgotten transaction of an administrator in
 // psql. Calls for that name fail after one or two seconds, with an error that says so, and the lease of its
@@ -89,9 +81,8 @@
 // locked names use one connection at most.
 //
 // A firewall or a failover may leave idle connections on which nothing arrives. The pool tests a
-// connection that was idle for a second before it uses it. The pool of Open gives up such a test
-// after 1.5 seconds (pool_ping_timeout in the URL changes that). A pool that is passed to New should
-// have a PingTimeout as well; otherwise each dead connection costs the three seconds of a call.
+// connection that was idle for a second before it uses it, and gives up after 1.5 seconds
+// (pool_ping_timeout in the URL changes that).
 //
 // # Waiting
 //
@@ -103,9 +94,7 @@
 //
 // PostgreSQL wakes every connection that listens in a database for each notification, on any
 // channel. So hand-offs get slower with the number of clients that wait: on a busy machine with
-// two cores a hand-off took 2 ms between two clients, and 5 ms between 64, with 3 ms of CPU time
-// of the server, most of it for these wake-ups. Goroutines of one client hand a name over without
-// notifications.
+// two cores a hand-off took 2 ms between two clients, and 5 ms between 64.
 //
 // The queue is in an unlogged table: a crash or failover empties it, and waiters queue again.
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/pgstore"
 )
 
-// The store uses the connection pool of the application.
+// The store has the configuration of the pool of the application, and connections of its own.
 func ExampleNew() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db.example.com/app")

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,10 +17,8 @@ func UseVersion(s *Store, schema string, version int) {
 	s.sql = callStatementsOf(schema, version)
 }
 
-// NewOwning returns a store that uses a pool in the same way as Open.
-func NewOwning(pool *pgxpool.Pool, schema string) (*Store, error) {
-	return newStore(context.Background(), pool, config{schema: schema, conns: ownConns})
-}
+// Pool returns the connections of a store.
+func Pool(s *Store) *pgxpool.Pool { return s.pool }
 
 // InFlight returns the number of requests in flight plus the number of queued calls.
 func InFlight(s *Store) int { return s.batch.Len() + s.renewals.Len() + s.stuckCalls.Len() }

@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -37,12 +38,6 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	suites.HungServer(t, openStore(t, p.URL()), openStore(t, p.URL()), stopping(p))
 }
 
-func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
-	t.Parallel()
-	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
-	suites.GivenUp(t, client(t, openStore(t, p.URL())), openStore(t, p.URL()), stopping(p), 50*time.Millisecond)
-}
-
 func TestEveryCallEndsInTime(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
@@ -71,18 +66,32 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		defer p.Continue()
 		check(t, s)
 	})
-	t.Run("pool used up", func(t *testing.T) {
-		pool := newPool(t, p.URL(), 2)
-		s := newIn(t, pool)
-		for range 2 {
-			conn, err := pool.Acquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
+	// An application may let its pool wait for the server after the end of a context, to cancel the
+	// statement and keep the connection. A server that hangs does not answer that either.
+	t.Run("hung, and the pool is slow to cancel", func(t *testing.T) {
+		s := newIn(t, poolWith(t, p.URL(), func(config *pgxpool.Config) {
+			config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+				return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 15 * time.Second}
 			}
-			defer conn.Release()
-		}
+		}))
+		p.Stop()
+		defer p.Continue()
 		check(t, s)
 	})
+}
+
+func TestOpenEndsWithItsContextIfTheServerHangs(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	proxy := faultproxy.Start(t, p.Addr())
+	proxy.HoldRepliesAfter(func(request []byte) bool { return bytes.Contains(request, []byte("pg_backend_pid")) })
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err := holdfast.Open(ctx, strings.Replace(p.URL(), p.Addr(), proxy.Addr(), 1))
+	if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+		t.Errorf("Open returned after %v: %v", took, err)
+	}
 }
 
 func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
@@ -110,75 +119,46 @@ func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
 }
 
 // The network drops the packets of connections that were idle, and new connections work: there was a
-// failover, or a firewall forgot them. The pool tests such connections before it uses them, until the
-// deadline of the call, or for a minute if there is none. Then pgx needs 15 seconds to close one. The
-// pool of Open has a shorter limit for a test, and room for new connections.
+// failover, or a firewall forgot them. The pool tests such connections before it uses them. It has a
+// limit for a test, and room for new connections.
 func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
-	endless, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	applications, err := pgxpool.ParseConfig(p.URL())
-	if err != nil {
-		t.Fatal(err)
+	const idle, limit = 3, 10 * time.Second // three tests, and one more call
+	proxy := faultproxy.Start(t, p.Addr())
+	var direct atomic.Bool
+	s := newIn(t, poolWith(t, p.URL(), func(config *pgxpool.Config) {
+		config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
+		config.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			addr := proxy.Addr()
+			if direct.Load() {
+				addr = p.Addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+	}))
+	pool := pgstore.Pool(s)
+	var conns [idle]*pgxpool.Conn
+	for i := range conns {
+		var err error
+		if conns[i], err = pool.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	applications.MaxConns = 2
-	own, _, err := pgstore.PoolConfig(p.URL())
-	if err != nil {
-		t.Fatal(err)
+	for _, conn := range conns {
+		conn.Release()
 	}
-	for name, test := range map[string]struct {
-		ctx    context.Context
-		config *pgxpool.Config
-		idle   int
-		limit  time.Duration
-	}{
-		"a context without an end": {context.Background(), applications, 2, 40 * time.Second},
-		"a context with an end":    {endless, applications, 2, 40 * time.Second},
-		"the pool of Open":         {endless, own, 3, 10 * time.Second}, // three tests, and one more call
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			proxy := faultproxy.Start(t, p.Addr())
-			var direct atomic.Bool
-			config := test.config.Copy()
-			config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
-			config.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
-				addr := proxy.Addr()
-				if direct.Load() {
-					addr = p.Addr()
-				}
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			}
-			pool, err := pgxpool.NewWithConfig(t.Context(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(pool.Close)
-			s := newIn(t, pool)
-			conns := make([]*pgxpool.Conn, test.idle)
-			for i := range conns {
-				if conns[i], err = pool.Acquire(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for _, conn := range conns {
-				conn.Release()
-			}
-			eventually(t, "idle connections", func() bool { return int(pool.Stat().IdleConns()) == test.idle })
-			proxy.ToServer.Hold()
-			direct.Store(true)
-			defer proxy.Heal()
-			begin := time.Now()
-			for time.Since(begin) < test.limit {
-				if _, err = s.Acquire(test.ctx, request("after")); err == nil {
-					t.Logf("worked after %v", time.Since(begin))
-					return
-				}
-			}
-			t.Errorf("no call succeeded, and %d of %d connections are in use: %v", pool.Stat().AcquiredConns(), pool.Stat().MaxConns(), err)
-		})
+	eventually(t, "idle connections", func() bool { return int(pool.Stat().IdleConns()) == idle })
+	proxy.ToServer.Hold()
+	direct.Store(true)
+	defer proxy.Heal()
+	var err error
+	for begin := time.Now(); time.Since(begin) < limit; {
+		if _, err = s.Acquire(t.Context(), request("after")); err == nil {
+			return
+		}
 	}
+	t.Errorf("no call succeeded, and %d of %d connections are in use: %v", pool.Stat().AcquiredConns(), pool.Stat().MaxConns(), err)
 }
 
 // PgBouncer is in transaction mode, has more clients than connections, and is restarted during
@@ -254,34 +234,6 @@ func TestErrorsOfSettingsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Backends are terminated repeatedly while one client has batches in flight on them.
-func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
-	p := server(t)
-	url := p.URL() + "&schema=batched&application_name=batched&pool_max_conns=3"
-	var all []*holdfast.Client
-	for range 2 {
-		all = append(all, client(t, open(t, url)))
-	}
-	const d = 3 * time.Second
-	var done atomic.Int64
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		suites.Contend(t, all, 64, 16, d, func(_ int, unlocked error) {
-			if unlocked != nil && !errors.Is(unlocked, holdfast.ErrUnavailable) {
-				t.Errorf("Unlock: %v", unlocked)
-			}
-			done.Add(1)
-		}, holdfast.Retry(holdfast.Every(10*time.Millisecond)))
-	})
-	for begin := time.Now(); time.Since(begin) < d; time.Sleep(30 * time.Millisecond) {
-		p.Terminate("application_name = 'batched'")
-	}
-	wg.Wait()
-	if done.Load() < 64 {
-		t.Errorf("only %d locks", done.Load())
-	}
-}
-
 // Low timeouts that an administrator has set for all sessions end statements and connections of a
 // busy store. Callers do not notice.
 func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
@@ -310,76 +262,5 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	})
 	if err := long.Unlock(t.Context()); err != nil {
 		t.Errorf("a lease that was renewed meanwhile: %v", err)
-	}
-}
-
-// An application may let its pool wait for the server after the end of a context, to cancel the
-// statement and keep the connection. A server that hangs does not answer that either.
-func TestCallsEndInTimeOnAPoolThatIsSlowToCancel(t *testing.T) {
-	const delay, soon = 15 * time.Second, 5 * time.Second
-	p := server(t)
-	proxy := faultproxy.Start(t, p.Addr())
-	pool := poolWith(t, p.URL(), func(config *pgxpool.Config) {
-		config.MaxConns = 8
-		config.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, proxy.Addr())
-		}
-		config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: delay}
-		}
-	})
-	t.Cleanup(proxy.Heal)
-	s, err := pgstore.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	held := request("n")
-	granted(t, s, held)
-	waiter := request("n")
-	waiter.Queue = true
-	refused(t, s, waiter) // so that the store listens
-	var conns []*pgxpool.Conn
-	for range pool.Config().MaxConns { // so that each call has a connection
-		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, conn)
-	}
-	proxy.Hold()
-	for _, conn := range conns {
-		conn.Release()
-	}
-	for what, call := range map[string]func(ctx context.Context) error{
-		"Acquire": func(ctx context.Context) error {
-			_, err := s.Acquire(ctx, request("other"))
-			return err
-		},
-		"Renew": func(ctx context.Context) error {
-			renewal := renewal(held)
-			_, err := s.Renew(ctx, []store.Renewal{renewal, {Name: "gone", ID: store.NewID(), Mode: store.Exclusive, TTL: held.TTL}})
-			return err
-		},
-		"List": func(ctx context.Context) error {
-			_, err := s.List(ctx, store.Query{})
-			return err
-		},
-	} {
-		begin := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", what, err)
-		}
-		cancel()
-		if took := time.Since(begin); took > soon {
-			t.Errorf("%s took %v", what, took)
-		}
-	}
-	begin := time.Now()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(begin); took > soon {
-		t.Errorf("Close took %v", took)
 	}
 }

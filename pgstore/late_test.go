@@ -47,13 +47,9 @@ func newLateBed(t *testing.T, conns int) *lateBed {
 			return new(net.Dialer).DialContext(ctx, network, addr)
 		}
 	})
-	var err error
-	if b.s, err = pgstore.NewOwning(pool, lateSchema); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.s.Close() })
+	b.s = newIn(t, pool, pgstore.InSchema(lateSchema))
 	for range conns {
-		conn, err := pool.Acquire(t.Context())
+		conn, err := pgstore.Pool(b.s).Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,24 +152,6 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 	}
 	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 0 {
 		t.Errorf("%d notes are left", n)
-	}
-}
-
-// Records of late requests also expire on a name that is never free.
-func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
-	b := newLateBed(t, 1)
-	holder := request("busy")
-	holder.Mode = store.Shared
-	granted(t, b.other, holder)
-	b.p.Must("INSERT INTO late.ended SELECT 'busy', gen_random_uuid(), 1 FROM generate_series(1, 1000)")
-	r := request("busy")
-	b.delay(r)
-	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
-		t.Fatal(err)
-	}
-	b.arrive()
-	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 1 {
-		t.Errorf("%d notes, want one", n)
 	}
 }
 

@@ -26,26 +26,17 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	defer s.life.Exit()
 	callCtx, cancel := s.limit(ctx)
 	defer cancel()
-	pages := make(chan store.Page, 1)
-	err := s.inTime(callCtx, func() error {
-		page, err := s.page(callCtx, q, rules.PageSize(q))
-		pages <- page
-		return err
-	})
+	page, err := s.page(callCtx, q, rules.PageSize(q))
 	if err != nil && s.life.Closing.Err() != nil {
 		return store.Page{}, errClosed
 	}
 	if err != nil {
 		return store.Page{}, bounded.NoReply(ctx, callCtx, explain(err))
 	}
-	return <-pages, nil
+	return page, nil
 }
 
 func (s *Store) page(ctx context.Context, q store.Query, limit int) (page store.Page, err error) {
-	if err := s.takeConn(ctx); err != nil {
-		return page, err
-	}
-	defer s.putConn()
 	rows, err := s.pool.Query(ctx, s.listSQL, pgx.QueryExecModeExec, q.Name, q.Prefix, q.Cursor, limit)
 	if err != nil {
 		return page, err

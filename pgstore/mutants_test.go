@@ -12,7 +12,7 @@ func TestMutantsAreFound(t *testing.T) {
 	const file = "schema.sql"
 	suites.Mutants(t, "TestCompare", `sequence \d+ of seed.*`, []suites.Mutant{
 		{"permits", file, "e.weight + a_weight <= a_lim", "e.weight < a_lim"},
-		{"order", file, "IF s IS DISTINCT FROM w.seq THEN", "IF w.seq IS NULL THEN"},
+		{"order", file, "OR front IS DISTINCT FROM own THEN", "OR own IS NULL AND front IS NOT NULL THEN"},
 		{"stays queued", file, "\tELSE\n\t\te := dequeue(e, a_id, true);\n", "\tELSIF e.waiters > 99 THEN\n\t\te := dequeue(e, a_id, true);\n"},
 		{"block beside waiters", file, "IF a_tokens > 0 AND e.waiters = 0 THEN", "IF a_tokens > 0 THEN"},
 		{"leave kept", file, "IF e.id = a_id AND (a_state < 0 OR e.state = a_state) THEN", "IF e.id = a_id THEN"},

@@ -49,13 +49,8 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	default:
 		return nil, fmt.Errorf("%w: postgres URL: parameter create=%.20q: want true or false", store.ErrInvalid, value)
 	}
-	p, err := pgxpool.NewWithConfig(ctx, pool)
+	s, err := newStore(ctx, pool, config{schema: schema, noCreate: !create})
 	if err != nil {
-		return nil, explain(err)
-	}
-	s, err := newStore(ctx, p, config{schema: schema, noCreate: !create, owned: true, conns: int(pool.MaxConns)})
-	if err != nil {
-		p.Close()
 		if isCode(err, "28P01", "28000", "3D000") { // wrong password; no such user, or not allowed from this host; no such database
 			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
 		}

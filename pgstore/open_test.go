@@ -82,12 +82,6 @@ func TestBadURLsAreInvalidBeforeTheServerIsTouched(t *testing.T) {
 	if _, err := pgstore.New(nil); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("New(nil): %v", err)
 	}
-	for _, d := range []time.Duration{-time.Second, 1, 99 * time.Millisecond} {
-		_, err := pgstore.New(newPool(t, "postgres://127.0.0.1:1/db", 1), pgstore.Heartbeat(d))
-		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "at least 100ms") {
-			t.Errorf("Heartbeat(%v): %v, want ErrInvalid", d, err)
-		}
-	}
 }
 
 func TestTLSAndAPasswordByURL(t *testing.T) {

@@ -14,20 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
-
-func TestAThousandWaitersUseTwoConnectionsOfAnApplicationsPool(t *testing.T) {
-	p := server(t)
-	pool := newPool(t, p.URL()+"&application_name=thousand", 10)
-	suites.ThousandWaiters(t, newIn(t, pool), openStore(t, p.URL()), func() int { return int(pool.Stat().AcquiredConns()) }, func() {
-		if n := number(t, p, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'thousand'"); n > 3 {
-			t.Errorf("%d connections to the server, want two of the pool and one that listens", n)
-		}
-	})
-}
 
 // The application may set its own handler for notifications of its pool. The store still gets its
 // notifications, and the handler does not get them.
@@ -100,25 +89,6 @@ func TestSixteenClientsWithDefaultPoolsFitOnADefaultServer(t *testing.T) {
 	wg.Wait()
 }
 
-func TestAnApplicationThatUsesUpItsPool(t *testing.T) {
-	p := server(t)
-	pool := newPool(t, p.URL(), suites.PoolConns)
-	suites.PoolUsedUp(t, newIn(t, pool), openStore(t, p.URL()), func() func() {
-		taken := make([]*pgxpool.Conn, suites.PoolConns)
-		for i := range taken {
-			var err error
-			if taken[i], err = pool.Acquire(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return func() {
-			for _, conn := range taken {
-				conn.Release()
-			}
-		}
-	})
-}
-
 // An application may have settings for its own queries that make the server compile all statements, or
 // use no index. That takes seconds on a busy machine.
 func TestThePlansOfTheApplicationDoNotMatter(t *testing.T) {
@@ -153,5 +123,25 @@ func TestThePlansOfTheApplicationDoNotMatter(t *testing.T) {
 		if took := pair(settings); took > 10*usual+2*time.Second { // it took 15 s
 			t.Errorf("%s: ten pairs took %v instead of %v", settings, took, usual)
 		}
+	}
+}
+
+// The connections of a store are its own, so that an application that uses up its pool loses no lease.
+func TestAnApplicationThatUsesUpItsPoolLosesNothing(t *testing.T) {
+	p := server(t)
+	pool := newPool(t, p.URL(), 2)
+	s := newIn(t, pool)
+	for range 2 {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+	r := request("n")
+	granted(t, s, r)
+	release(t, s, r)
+	if n := pgstore.Pool(s).Config().MaxConns; n != 2 {
+		t.Errorf("the store opens up to %d connections, want as many as the pool", n)
 	}
 }

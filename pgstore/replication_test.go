@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -29,11 +28,7 @@ func TestASuccessAfterTheDeadlineIsNotBelieved(t *testing.T) {
 			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: patience}
 		}
 	})
-	s, err := pgstore.NewOwning(pool, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	s := newIn(t, pool)
 	var held []store.Request
 	var renewals []store.Renewal
 	for i := range 4 {

@@ -258,7 +258,8 @@ DECLARE
 	other record;
 	ended boolean := false; -- this identity has a kept record, so it must not be granted again
 	fits  boolean;
-	s     bigint;
+	own   bigint; -- seq of this waiter
+	front bigint; -- of the first one
 BEGIN
 	o.status := 0;
 	IF e.fresh THEN
@@ -293,6 +294,7 @@ BEGIN
 	END IF;
 	IF e.waiters > 0 THEN
 		SELECT * INTO w FROM waiters q WHERE q.name = a_name AND q.id = a_id;
+		own := w.seq;
 		IF FOUND AND (w.mode <> a_mode OR a_mode = 3 AND (w.weight <> a_weight OR w.lim <> a_lim)) THEN
 			o.status := 3;
 			o.mode := w.mode;
@@ -315,16 +317,11 @@ BEGIN
 	END IF;
 
 	fits := NOT ended AND admits(e, a_mode, a_weight, a_lim);
-	IF fits AND e.waiters > 0 THEN
-		SELECT q.seq INTO s FROM waiters q WHERE q.name = a_name ORDER BY q.seq LIMIT 1;
-		IF s IS DISTINCT FROM w.seq THEN
-			RETURN refuse(e, o, fits, w.seq, a_id, a_mode, a_weight, a_lim, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
-		END IF;
-	ELSIF NOT fits THEN
-		IF e.waiters > 0 THEN
-			s := w.seq;
-		END IF;
-		RETURN refuse(e, o, fits, s, a_id, a_mode, a_weight, a_lim, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
+	IF e.waiters > 0 THEN
+		SELECT q.seq INTO front FROM waiters q WHERE q.name = a_name ORDER BY q.seq LIMIT 1;
+	END IF;
+	IF NOT fits OR front IS DISTINCT FROM own THEN
+		RETURN refuse(e, o, fits, own, a_id, a_mode, a_weight, a_lim, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
 	END IF;
 
 	o.token := greatest(e.highest + 1, e.at, a_floor + 1);
@@ -427,19 +424,9 @@ BEGIN
 	RETURN e;
 END $$;
 
--- leave removes an identity from the queue and releases its grant.
-CREATE FUNCTION leave(a_name text, a_id uuid) RETURNS outcome LANGUAGE plpgsql AS $$
-DECLARE
-	e entry := load(a_name);
-	o outcome;
-BEGIN
-	o.status := 0;
-	PERFORM settle(dequeue(drop_holder(e, a_id, 0::smallint), a_id, false), a_id);
-	RETURN o;
-END $$;
-
--- end_grant is for Break, and for a release of a name that has other holders or waiters.
-CREATE FUNCTION end_grant(a_name text, a_id uuid, a_state smallint) RETURNS outcome LANGUAGE plpgsql AS $$
+-- end_grant is for Break, for Leave, which also removes a waiter, and for a release of a name that has
+-- other holders or waiters.
+CREATE FUNCTION end_grant(a_name text, a_id uuid, a_state smallint, a_leave boolean) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
 	e entry := load(a_name);
 	o outcome;
@@ -447,7 +434,10 @@ DECLARE
 	h uuid := e.id;
 BEGIN
 	e := drop_holder(e, a_id, a_state);
-	o.status := CASE WHEN e.others = n AND e.id IS NOT DISTINCT FROM h THEN 2 ELSE 0 END;
+	o.status := CASE WHEN e.others = n AND e.id IS NOT DISTINCT FROM h AND NOT a_leave THEN 2 ELSE 0 END;
+	IF a_leave THEN
+		e := dequeue(e, a_id, false);
+	END IF;
 	PERFORM settle(e, a_id);
 	RETURN o;
 END $$;
@@ -684,12 +674,9 @@ BEGIN
 		IF o.status <> 0 THEN
 			done := set_config('synchronous_commit', 'off', true);
 		END IF;
-	ELSIF a_op = 2 THEN
+	ELSIF a_op IN (2, 3) THEN
 		done := set_config('synchronous_commit', 'off', true);
-		o := end_grant(a_name, a_id, 0::smallint);
-	ELSIF a_op = 3 THEN
-		done := set_config('synchronous_commit', 'off', true);
-		o := leave(a_name, a_id);
+		o := end_grant(a_name, a_id, 0::smallint, a_op = 3);
 	ELSIF a_op = 4 THEN
 		o := keep(a_name, a_id, a_mode, a_ttl);
 	ELSIF a_op = 5 THEN
@@ -703,7 +690,7 @@ BEGIN
 		END IF;
 		o := renew(a_name, a_id, a_mode, a_ttl, a_tokens, a_floor);
 	ELSE
-		o := end_grant(a_name, a_id, (-1)::smallint);
+		o := end_grant(a_name, a_id, (-1)::smallint, false);
 	END IF;
 	-- The identity has ended, unless the call was refused and the grant continues. A Break that
 	-- finds no grant does not end a waiter.

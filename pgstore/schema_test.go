@@ -233,18 +233,6 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 	}
 }
 
-// The greatest name in the order of pages is listed too.
-func TestTheLastNameIsListed(t *testing.T) {
-	s := open(t, server(t).URL())
-	r := request(strings.Repeat("\U0010ffff", store.MaxName/4))
-	granted(t, s, r)
-	defer release(t, s, r)
-	page, err := s.List(t.Context(), store.Query{})
-	if err != nil || len(page.Locks) != 1 || page.Locks[0].Name != r.Name {
-		t.Errorf("listed %+v, %v", page, err)
-	}
-}
-
 // The functions run with the rights of their owner. A role must not be able to make them use
 // operators and functions of its own.
 func TestFunctionsIgnoreOperatorsAndFunctionsOfTheCaller(t *testing.T) {

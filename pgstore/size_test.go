@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
-	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -160,74 +158,6 @@ func TestATokenIsAboveTheFloorThatWasRaisedDuringTheCall(t *testing.T) {
 	}
 }
 
-// Rows are removed at the moment when several clients want their names again. The tokens are ahead of
-// the clock, so they grow only if each client sees the floor that the removal raised.
-func TestNamesWhoseRowsAreRemovedMeanwhileHaveOneHolderAndGrowingTokens(t *testing.T) {
-	p := server(t)
-	url := p.URL() + "&schema=removed"
-	const names, clients, workers = 3, 4, 4
-	var held [names]atomic.Bool
-	var tokens [names]atomic.Int64
-	ahead := time.Now().Add(time.Hour).UnixMicro()
-	var stores []*pgstore.Store
-	for range clients {
-		stores = append(stores, openStore(t, url))
-	}
-	end := time.Now().Add(3 * time.Second)
-	var grants atomic.Int64
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		conn := connect(t, p.URL())
-		exec := func(sql string, arguments ...any) {
-			if _, err := conn.Exec(t.Context(), sql, arguments...); err != nil {
-				t.Error(err)
-			}
-		}
-		exec("SET search_path = removed")
-		for time.Now().Before(end) {
-			for n := range names { // as if some seconds had passed
-				exec("UPDATE removed.names SET used = used - 10000000 WHERE id IS NULL AND name = $1", fmt.Sprint("name", n))
-			}
-			exec("SELECT removed.sweep('', 1000)")
-		}
-	})
-	for i := range clients * workers {
-		wg.Go(func() {
-			s := stores[i%clients]
-			for k := i; time.Now().Before(end); k++ {
-				n := k % names
-				r := request(fmt.Sprint("name", n))
-				if tokens[n].Load() == 0 {
-					r.Floor = ahead
-				}
-				a, err := s.Acquire(t.Context(), r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if !a.Granted() {
-					continue
-				}
-				grants.Add(1)
-				if !held[n].CompareAndSwap(false, true) {
-					t.Errorf("name%d has two holders", n)
-				}
-				if before := tokens[n].Swap(a.Token); before >= a.Token {
-					t.Errorf("name%d: token %d after %d", n, a.Token, before)
-				}
-				held[n].Store(false)
-				release(t, s, r)
-			}
-		})
-	}
-	wg.Wait()
-	floor := number(t, p, "SELECT (floor / 1000000)::int FROM removed.meta")
-	t.Logf("%d grants", grants.Load())
-	if grants.Load() < 100 || floor == 0 {
-		t.Errorf("%d grants, and the floor is %d: no rows were removed", grants.Load(), floor)
-	}
-}
-
 // A row whose tokens are far ahead of the clock, because of a high floor, stays and does not
 // raise the floor of other names.
 func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
@@ -250,29 +180,6 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	}
 	if a := granted(t, s, request("high")); a.Token <= high.Floor+1 {
 		t.Errorf("token %d, not above the one before", a.Token)
-	}
-}
-
-// A pair of calls updates the table in a way that needs no vacuum.
-func TestAPairLeavesNoWorkForVacuum(t *testing.T) {
-	p := server(t)
-	s := open(t, p.URL()+"&schema=pairs").(*pgstore.Store)
-	const n = 500
-	for i := range n {
-		r := request(fmt.Sprint("name", i%20))
-		granted(t, s, r)
-		release(t, s, r)
-	}
-	s.Close() // the server counts the work of its processes when they end, at the latest
-	eventually(t, "the statistics are old", func() bool {
-		return number(t, p, "SELECT coalesce(sum(n_tup_upd), 0) FROM pg_stat_user_tables WHERE schemaname = 'pairs' AND relname = 'names'") >= 2*n-100
-	})
-	hot := number(t, p, "SELECT (100 * sum(n_tup_hot_upd) / sum(n_tup_upd))::int FROM pg_stat_user_tables WHERE schemaname = 'pairs' AND relname = 'names'")
-	size := number(t, p, "SELECT pg_total_relation_size('pairs.names')")
-	dead := number(t, p, "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE schemaname = 'pairs'")
-	t.Logf("%d pairs: %d%% HOT updates, %d KiB, %d dead tuples", n, hot, size>>10, dead)
-	if hot < 90 || size > 256<<10 || dead > 500 {
-		t.Errorf("%d%% HOT updates, %d bytes, %d dead tuples", hot, size, dead)
 	}
 }
 

@@ -25,12 +25,9 @@ import (
 )
 
 const (
-	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
+	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
 	// delays the next one for that long.
-	defaultHeartbeat = 5 * time.Second
-
-	// minHeartbeat is longer than two calls take on a busy server.
-	minHeartbeat = 100 * time.Millisecond
+	heartbeat = 5 * time.Second
 
 	// minTTL is longer than a commit takes on a busy server.
 	minTTL = 100 * time.Millisecond
@@ -48,24 +45,18 @@ const (
 	// round trip to a distant server.
 	pause = 5 * time.Millisecond
 
-	// sharedConns is how many connections of an application's pool a store uses at most. ownConns
-	// is the default size of a pool that Open makes.
-	sharedConns = 2
-	ownConns    = 4
+	// ownConns is the default size of the pool of a store.
+	ownConns = 4
 
-	// pingTimeout bounds how long a pool that Open made tests a connection that was idle. It is
+	// pingTimeout bounds how long the pool tests a connection that was idle. It is
 	// less than callTimeout: if several connections have died, a call does not end at the first.
 	// But a test that takes longer than half of it leaves too little time for the call itself.
 	pingTimeout = callTimeout / 2
 
-	// closeTimeout bounds how long Close waits for connections of a pool that Open made. The pool
+	// closeTimeout bounds how long Close waits for connections of the pool. The pool
 	// asks the server to cancel the statements of calls whose callers gave up. If the server
 	// hangs, the pool waits for that for up to 15 seconds.
 	closeTimeout = 2 * time.Second
-
-	// cancelGrace is how long a call on a pool of an application continues after its context has ended:
-	// see Store.slowToCancel. The server answers most cancel requests in that time.
-	cancelGrace = 300 * time.Millisecond
 
 	// setUpTimeout bounds the first contact of New with the server.
 	setUpTimeout = 10 * time.Second
@@ -77,19 +68,13 @@ var _ store.Store = (*Store)(nil)
 // the package documentation. It is safe for concurrent use.
 type Store struct {
 	pool    *pgxpool.Pool
-	owned   bool
 	schema  string // quoted
 	sql     callStatements
 	listSQL string
 
 	unprepared atomic.Bool // see execMode
 
-	// slowToCancel says that the pool waits for a time after the end of a context, to cancel the
-	// statement at the server and keep the connection. If the server hangs, that takes long.
-	slowToCancel bool
-
 	heartbeat time.Duration
-	conns     chan struct{} // holds one element for each connection of the pool in use
 	batch     batch.Batcher[call]
 	renewals  batch.Batcher[call] // apart, so that a renewal does not wait for a name that another call waits for
 
@@ -112,12 +97,9 @@ type Store struct {
 type Option func(*config)
 
 type config struct {
-	schema    string
-	noCreate  bool
-	owned     bool
-	conns     int
-	heartbeat time.Duration
-	log       *slog.Logger
+	schema   string
+	noCreate bool
+	log      *slog.Logger
 }
 
 // InSchema sets the schema of the tables and functions. Only programs that use the same schema of
@@ -132,20 +114,15 @@ func NoCreate() Option { return func(c *config) { c.noCreate = true } }
 // The default is slog.Default.
 func Logger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 
-// Heartbeat sets how long a waiter that stopped asking keeps its place. The default is 5 s. Waiters
-// ask after two fifths of that time. Clients of one schema may have different heartbeats. New returns
-// an error that matches holdfast.ErrInvalid if d is less than 100 ms.
-func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
-
-// New returns a store on an existing pool. It uses at most two connections of the pool at a time,
-// however many locks are held or waited for, and one more connection outside of the pool while a
-// call waits. The caller closes the pool, after the store.
+// New returns a store with the configuration of an existing pool. It opens connections of its own, at
+// most four and not more than the pool has, so that an application that uses up its pool loses no lease.
+// However many locks are held or waited for, they need no more, and one further connection while a call
+// waits.
 //
 // New waits up to ten seconds for the database. It creates the tables and functions in the
 // schema "holdfast" if they do not exist: see [InSchema] and [NoCreate].
 //
-// New returns an error that matches holdfast.ErrInvalid for a malformed schema name or a short
-// heartbeat.
+// New returns an error that matches holdfast.ErrInvalid for a malformed schema name.
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("postgres store: %w: the pool is nil", store.ErrInvalid)
@@ -156,18 +133,35 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), setUpTimeout)
 	defer cancel()
-	return newStore(ctx, pool, c)
+	own := pool.Config()
+	own.MaxConns, own.MinConns, own.MinIdleConns = min(own.MaxConns, ownConns), 0, 0
+	if own.PingTimeout == 0 {
+		own.PingTimeout = pingTimeout
+	}
+	own.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {} // those that the application's AfterConnect listens for
+	// A handler that waits for the server after the end of a context, to cancel the statement, would wait
+	// for long if the server hangs.
+	own.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+	}
+	return newStore(ctx, own, c)
 }
 
-func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error) {
+func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err error) {
 	quoted, err := quoteSchema(c.schema)
 	if err != nil {
 		return nil, fmt.Errorf("postgres store: %w", err)
 	}
-	if c.heartbeat = cmp.Or(c.heartbeat, defaultHeartbeat); c.heartbeat < minHeartbeat {
-		return nil, fmt.Errorf("postgres store: %w: heartbeat %v; want at least %v", store.ErrInvalid, c.heartbeat, minHeartbeat)
+	pool, err := pgxpool.NewWithConfig(ctx, own)
+	if err != nil {
+		return nil, explain(err)
 	}
-	pooler, slow, err := lookAt(ctx, pool)
+	defer func() {
+		if err != nil {
+			go pool.Close() // it waits for a server that hangs
+		}
+	}()
+	pooler, err := behindPooler(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -178,21 +172,14 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	if err != nil {
 		return nil, err
 	}
-	if c.conns == 0 {
-		c.conns = sharedConns
-	}
-	if c.log == nil {
-		c.log = slog.Default()
-	}
-	s := &Store{
-		pool: pool, owned: c.owned, schema: quoted,
-		sql: callStatementsOf(quoted, version), listSQL: listStatement(quoted),
-		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns), slowToCancel: slow,
+	s = &Store{
+		pool: pool, schema: quoted,
+		sql: callStatementsOf(quoted, version), listSQL: listStatement(quoted), heartbeat: heartbeat,
 	}
 	s.life.Begin()
 	send := func(calls []*call) (refused bool) { return s.send(calls, false) }
-	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, c.conns), MaxBatch: maxCalls, Timeout: callTimeout, Send: send}
-	if c.conns > flying {
+	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, int(own.MaxConns)), MaxBatch: maxCalls, Timeout: callTimeout, Send: send}
+	if own.MaxConns > flying {
 		s.batch.MaxWait = pause
 	}
 	s.renewals = batch.Batcher[call]{
@@ -203,27 +190,24 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	}}
 	s.listener = listener{
 		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()),
-		log: c.log, ctx: s.life.Closing, waits: wake.Table[struct{}]{Keep: s.heartbeat},
+		log: cmp.Or(c.log, slog.Default()), ctx: s.life.Closing, waits: wake.Table[struct{}]{Keep: s.heartbeat},
 	}
-	conf := pool.Config().ConnConfig
+	conf := own.ConnConfig
 	s.unprepared.Store(pooler || conf.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement || conf.StatementCacheCapacity == 0)
 	return s, nil
 }
 
-// lookAt reports whether there is a connection pooler between the pool and the server, which reports
-// process IDs of its own to its clients, and whether connections end statements late: see
-// Store.slowToCancel.
-func lookAt(ctx context.Context, pool *pgxpool.Pool) (pooler, slow bool, err error) {
+// behindPooler reports whether there is a connection pooler between the pool and the server.
+func behindPooler(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return false, false, explain(err)
+		return false, explain(err)
 	}
 	defer conn.Release()
-	handler, fast := pool.Config().ConnConfig.BuildContextWatcherHandler(conn.Conn().PgConn()).(*pgconn.DeadlineContextWatcherHandler)
-	pooler, err = poolerAt(ctx, conn.Conn())
-	return pooler, !fast || handler.DeadlineDelay > 0, err
+	return poolerAt(ctx, conn.Conn())
 }
 
+// poolerAt compares process IDs, because a pooler reports IDs of its own to its clients.
 func poolerAt(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var pid uint32
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid)
@@ -233,14 +217,11 @@ func poolerAt(ctx context.Context, conn *pgx.Conn) (bool, error) {
 // connectApart opens a connection outside of the pool, with the configuration of the pool.
 func (s *Store) connectApart(ctx context.Context) (*pgx.Conn, error) {
 	config := s.pool.Config()
+	config.ConnConfig.OnNotification = nil // the listener waits for notifications itself
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
 			return nil, err
 		}
-	}
-	config.ConnConfig.OnNotification = nil                                                      // the application's handler would receive the notifications
-	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // see slowToCancel
-		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 	}
 	return pgx.ConnectConfig(ctx, config.ConnConfig)
 }
@@ -259,8 +240,8 @@ func (s *Store) Capabilities() store.Capabilities {
 }
 
 // Close ends the store: calls in flight and waiting calls end, and later calls fail with
-// store.ErrClosed. Grants stay until their TTL is over. Close closes the connections that the
-// store opened, and not the pool that was passed to New. A second Close does nothing.
+// store.ErrClosed. Grants stay until their TTL is over. Close closes the connections of the store, and
+// not the pool that was passed to New. A second Close does nothing.
 func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil
@@ -271,16 +252,14 @@ func (s *Store) Close() error {
 	s.renewals.Close()
 	s.stuckCalls.Close()
 	s.listener.wg.Wait()
-	if s.owned {
-		closed := make(chan struct{})
-		go func() {
-			defer close(closed)
-			s.pool.Close()
-		}()
-		select {
-		case <-closed:
-		case <-time.After(closeTimeout):
-		}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeTimeout):
 	}
 	return nil
 }
@@ -405,7 +384,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		case errors.Is(err, store.ErrClosed):
 			return nil, err
 		case ctx.Err() != nil:
-			return nil, s.usedUp(ctx.Err())
+			return nil, ctx.Err()
 		default:
 			return []store.Renewed{{Err: err}}, nil
 		}
@@ -461,7 +440,7 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 	case s.life.Closing.Err() != nil:
 		return errClosed
 	case ctx.Err() != nil && !slices.ContainsFunc(calls, func(c *call) bool { return c.err == nil }):
-		return s.usedUp(ctx.Err())
+		return ctx.Err()
 	}
 	return nil
 }

@@ -60,41 +60,15 @@ func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
 			p := server(t)
 			suites.StuckNames(t, openStore(t, p.URL()), 150, lock(t, p.URL())) // if each of them waits for a stuck name, there are about 60
 		})
-		t.Run(what+", shared pool", func(t *testing.T) {
-			p := server(t)
-			suites.StuckNames(t, newIn(t, newPool(t, p.URL(), 4)), 150, lock(t, p.URL()))
-		})
 	}
-	for _, ttl := range []time.Duration{2 * time.Second, 4 * time.Second} {
-		t.Run(fmt.Sprint("leases of ", ttl), func(t *testing.T) {
-			p := server(t)
-			suites.StuckLease(t, openStore(t, p.URL()), ttl, lockAt(t, p.URL()))
-		})
-	}
+	t.Run("leases", func(t *testing.T) {
+		p := server(t)
+		suites.StuckLease(t, openStore(t, p.URL()), 2*time.Second, lockAt(t, p.URL()))
+	})
 	t.Run("renewals", func(t *testing.T) {
 		p := server(t)
 		suites.StuckRenewals(t, openStore(t, p.URL()), lockAt(t, p.URL()))
 	})
-}
-
-// Many calls on one stuck name do not each wait for its row, so there is time to say why they fail.
-func TestManyCallsOnAStuckNameSayThatItIsLocked(t *testing.T) {
-	p := server(t)
-	s := openStore(t, p.URL())
-	granted(t, s, request("stuck"))
-	lockRow(t, p.URL(), "stuck")
-	if _, err := s.Acquire(t.Context(), request("stuck")); err == nil { // the next calls share a statement
-		t.Fatal("granted")
-	}
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			if _, err := s.Acquire(t.Context(), request("stuck")); !strings.Contains(fmt.Sprint(err), "another session has locked the row") {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // The statement that renews all leases must not wait for each of the locked rows. A renewal has a sixth

@@ -3,7 +3,6 @@ package pgstore_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -106,40 +105,6 @@ func TestLockTxInASavepointEndsWithItsRollback(t *testing.T) {
 	}
 	if tryLock(t, other, "released") {
 		t.Error("a lock of a released savepoint ended before its transaction")
-	}
-}
-
-// lock_timeout may fire although the lock was granted. In a transaction that does no harm,
-// because the error ends the transaction and the lock with it.
-func TestALockTimeoutLeavesNothingLocked(t *testing.T) {
-	p := server(t)
-	pool := newPool(t, p.URL(), 4)
-	for range 20 {
-		one, two := begin(t, pool), begin(t, pool)
-		if err := pgstore.LockTx(t.Context(), one, "timeout"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := two.Exec(t.Context(), "SET LOCAL lock_timeout = '5ms'"); err != nil {
-			t.Fatal(err)
-		}
-		var ended sync.WaitGroup
-		ended.Go(func() { // at about the same time
-			time.Sleep(5 * time.Millisecond)
-			one.Rollback(context.Background())
-		})
-		err := pgstore.LockTx(t.Context(), two, "timeout")
-		if err != nil {
-			if _, again := two.Exec(t.Context(), "SELECT 1"); again == nil {
-				t.Error("the transaction goes on after the error")
-			}
-		}
-		two.Rollback(t.Context())
-		ended.Wait()
-		three := begin(t, pool)
-		if err := pgstore.LockTx(t.Context(), three, "timeout"); err != nil {
-			t.Fatal(err)
-		}
-		three.Rollback(t.Context())
 	}
 }
 

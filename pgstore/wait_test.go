@@ -127,38 +127,3 @@ func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
 		t.Errorf("%d lines in the log, want one:\n%s", n, log.String())
 	}
 }
-
-// Behind a pooler, a waiter that became the next one must not leave the name unused until it asks.
-func TestBehindPgBouncerANameIsHandedOverSoon(t *testing.T) {
-	p := server(t)
-	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
-	const clients, locks = 3, 10
-	var wg sync.WaitGroup
-	begin := time.Now()
-	for range clients {
-		s, err := pgstore.New(newPool(t, servers.PostgresURL(b.Addr()), 2), pgstore.Logger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := client(t, s)
-		wg.Go(func() {
-			for range locks {
-				lease, err := c.Lock(t.Context(), "pooled")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				time.Sleep(10 * time.Millisecond)
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	took := time.Since(begin)
-	t.Logf("%d locks in %v", clients*locks, took)
-	if limit := clients * locks * 300 * time.Millisecond; took > limit {
-		t.Errorf("%d locks took %v, want at most %v", clients*locks, took, limit)
-	}
-}

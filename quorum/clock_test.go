@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 )
 
@@ -53,18 +52,8 @@ func TestNodeWhoseClockIsFarAheadDoesNotCountAtFirst(t *testing.T) {
 	for ahead, want := range map[time.Duration]bool{time.Minute: false, -time.Minute: true, time.Second / 2: true} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var nodes []quorum.Node
-				var all []*server
-				for i := range 3 {
-					s := &server{gate: &gate{Store: memstore.New()}}
-					s.restart(fmt.Sprint("run", i), time.Hour)
-					all = append(all, s)
-					nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
-				}
-				all[1].ahead = ahead
-				q := openQuorum(t, nodes, quorum.Options{})
-				defer q.Close()
-				all[0].set(down, nil)
+				nodes, q := serverNodes(t, time.Hour, quorum.Options{}, 0, ahead)
+				nodes[0].set(down, nil)
 				if got := granted(t, q); got != want {
 					t.Errorf("granted: %t, want %t", got, want)
 				}

@@ -58,14 +58,18 @@ func (s *server) restart(id string, uptime time.Duration) {
 	s.id, s.uptime = id, uptime
 }
 
-// serverNodes returns three servers that have been up for that long, and a quorum of them.
-func serverNodes(t *testing.T, uptime time.Duration, opts quorum.Options) ([]*server, *quorum.Store) {
+// serverNodes returns three servers that have been up for that long, and a quorum of them. The clocks of
+// the first ones may be ahead.
+func serverNodes(t *testing.T, uptime time.Duration, opts quorum.Options, ahead ...time.Duration) ([]*server, *quorum.Store) {
 	t.Helper()
 	var all []*server
 	var nodes []quorum.Node
 	for i := range 3 {
 		s := &server{gate: &gate{Store: memstore.New()}}
 		s.restart(fmt.Sprint("run", i), uptime)
+		if i < len(ahead) {
+			s.ahead = ahead[i]
+		}
 		all = append(all, s)
 		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
 	}

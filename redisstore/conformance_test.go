@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,10 +96,4 @@ func TestConformanceOfACluster(t *testing.T) {
 		return s
 	}
 	redistest.Conform(t, open, cluster.Nodes[:3]...)
-}
-
-func TestRedisCluster(t *testing.T) {
-	redistest.RunCluster(t, func(t testing.TB, addrs []string, replicas int) store.Store {
-		return openQuick(t, fmt.Sprintf("redis+cluster://%s?replicas=%d", strings.Join(addrs, ","), replicas))
-	})
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -33,8 +34,11 @@ type connection struct {
 	// just received something, because the library bounds its handshake.
 	wrote, read atomic.Int64
 
-	trip atomic.Int64 // how long the first reply took, in nanoseconds; 0 before
+	trip  atomic.Int64 // how long the first reply took, in nanoseconds; 0 before
+	ended atomic.Bool  // it was closed because the server was silent
 }
+
+var errSilent = errors.New("no reply in time")
 
 func (c *connection) Write(b []byte) (int, error) {
 	c.wrote.Store(sinceBase(time.Now()))
@@ -48,6 +52,9 @@ func (c *connection) Read(b []byte) (int, error) {
 		if wrote := c.wrote.Load(); wrote > 0 && c.trip.Load() == 0 {
 			c.trip.Store(max(1, now-wrote))
 		}
+	}
+	if err != nil && c.ended.Load() {
+		err = errSilent
 	}
 	return n, err
 }
@@ -103,7 +110,11 @@ func (all *connections) closeAll(forGood bool) {
 
 // closeSilent closes the connections on which nothing was received since a time.
 func (all *connections) closeSilent(since time.Time) {
-	all.closeIf(func(c *connection) bool { return c.read.Load() < sinceBase(since) })
+	all.closeIf(func(c *connection) bool {
+		silent := c.read.Load() < sinceBase(since)
+		c.ended.Store(silent)
+		return silent
+	})
 }
 
 // closeUnanswered closes the connections on which something was sent after a time, and nothing was

@@ -72,7 +72,7 @@ func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Stor
 	case ctx.Err() != nil || errors.Is(err, store.ErrInvalid):
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
-	return nil, diagnose(&option, u.String(), err)
+	return nil, explain(u, err)
 }
 
 // Dial opens a store with its own connections, which Close closes. The option says where to

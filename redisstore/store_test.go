@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -37,14 +35,9 @@ func TestNewRefusesInvalidArguments(t *testing.T) {
 }
 
 // rueidis does not honor the context of a call while it connects for another call.
-func TestACallReturnsAtItsDeadlineWhileAnotherOneConnects(t *testing.T) {
-	const dialTimeout = 30 * time.Second
+func TestAHungServerDelaysNoCallBeyondItsContext(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	proxy := faultproxy.Start(t, server.Addr())
-	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{proxy.Addr()}, DisableCache: true, DisableRetry: true, ForceSingleClient: true,
-		PipelineMultiplex: oneConnection, Dialer: net.Dialer{Timeout: dialTimeout},
-	})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true, DisableRetry: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,77 +46,24 @@ func TestACallReturnsAtItsDeadlineWhileAnotherOneConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	proxy.Cut()
-	servers.Poll(t, 10*time.Second, func() error { // until the library has noticed that the connection is lost
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := s.List(ctx, store.Query{}); err == nil {
-			return errors.New("it is still connected")
-		}
-		return nil
+	suites.HungServer(t, s, openURL(t, "redis://"+server.Addr()), func() (goOn func()) {
+		server.Stop()
+		return server.Continue
 	})
-	before := proxy.Accepted()
-	proxy.Heal()
-	proxy.Hold()
-	connecting := make(chan struct{})
-	go func() {
-		defer close(connecting)
-		s.Acquire(context.Background(), redistest.Request("a"))
-	}()
-	servers.Poll(t, 10*time.Second, func() error {
-		if proxy.Accepted() == before {
-			return errors.New("it does not connect")
-		}
-		return nil
-	})
-	for what, call := range map[string]func(ctx context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, redistest.Request("b")); return err },
-		"Release": func(ctx context.Context) error { return s.Release(ctx, "b", store.NewID(), store.Keep{}) },
-		"List":    func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
-		"Renew": func(ctx context.Context) error {
-			_, err := s.Renew(ctx, []store.Renewal{{Name: "b", ID: store.NewID(), TTL: time.Minute, Mode: store.Exclusive}})
-			return err
-		},
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		begin := time.Now()
-		err := call(ctx)
-		cancel()
-		if took := time.Since(begin); took > dialTimeout/10 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v after %v, want that its deadline is over", what, err, took)
-		}
-	}
-	proxy.Heal()
-	<-connecting
 }
 
-func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
+// The store itself bounds calls to a single server, so that the core does not have to.
+func TestACallToAHungServerEndsWithinTheTimeoutOfTheStore(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	s, err := store.Open(t.Context(), "redis://"+server.Addr())
-	if err != nil {
-		t.Fatal(err)
+	s := openURL(t, "redis://"+server.Addr())
+	if timeout := s.Capabilities().Timeout; timeout == 0 || timeout > 3*time.Second {
+		t.Fatalf("a timeout of %v, want at most 3s", timeout)
 	}
-	if answer, err := s.Acquire(t.Context(), redistest.Request("n")); err != nil || !answer.Granted() {
-		t.Fatalf("%+v, %v", answer, err)
-	}
+	held := suites.Request("held")
+	suites.Granted(t, s, held)
 	server.Stop()
 	defer server.Continue()
-	var all sync.WaitGroup
-	for i := range 40 {
-		all.Go(func() {
-			if _, err := s.Acquire(context.Background(), redistest.Request(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
-				t.Errorf("call %d: %v, want ErrClosed", i, err)
-			}
-		})
-	}
-	time.Sleep(50 * time.Millisecond) // most calls are in flight
-	begin := time.Now()
-	s.Close()
-	all.Wait()
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("Close took %v", took)
-	}
+	suites.EndInTime(t, s, held)
 }
 
 // rueidis reconnects for a subscription, and gives up only after its timeout.
@@ -164,45 +104,25 @@ func TestTokensOfAPromotedReplicaAreAboveThoseThatTheOldPrimaryStillGrants(t *te
 	nodes[1].Must("REPLICAOF", "127.0.0.1", strconv.Itoa(nodes[0].Port))
 	var stores []store.Store
 	for _, node := range nodes {
-		s, err := store.Open(t.Context(), "redis://"+node.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		stores = append(stores, s)
+		stores = append(stores, openURL(t, "redis://"+node.Addr()))
 	}
 	take := func(s store.Store) int64 {
 		t.Helper()
-		req := redistest.Request("n")
-		answer, err := s.Acquire(t.Context(), req)
-		if err == nil {
-			err = s.Release(t.Context(), req.Name, req.ID, store.Keep{})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer.Token
+		req := suites.Request("n")
+		defer suites.Release(t, s, req)
+		return suites.Granted(t, s, req).Token
 	}
-	first := take(stores[0])
-	servers.Poll(t, 10*time.Second, func() error {
-		if got := nodes[1].Must("GET", "holdfast:token"); got != strconv.FormatInt(first, 10) {
-			return fmt.Errorf("the replica has the token %v", got)
-		}
-		return nil
-	})
+	first := strconv.FormatInt(take(stores[0]), 10)
+	suites.Eventually(t, "the replica has another token", func() bool { return nodes[1].Must("GET", "holdfast:token") == first })
 	nodes[1].Must("REPLICAOF", "NO", "ONE")
 	for range 20 {
 		old := take(stores[0])
 		time.Sleep(10 * time.Millisecond) // longer than tokens can differ from the time of their grant
 		if token := take(stores[1]); token <= old {
-			t.Fatalf("the promoted replica grants token %d after %d", token, old)
+			t.Fatalf("one server grants token %d after the other one granted %d", token, old)
 		}
 		time.Sleep(10 * time.Millisecond)
-		old = take(stores[1])
-		time.Sleep(10 * time.Millisecond)
-		if token := take(stores[0]); token <= old {
-			t.Fatalf("the old primary grants token %d after %d", token, old)
-		}
+		stores[0], stores[1] = stores[1], stores[0]
 	}
 }
 

@@ -118,9 +118,9 @@ func NoTokens(floor int64) error {
 	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; check where this floor comes from", ErrInvalid, floor)
 }
 
-// UnknownFormat returns the error of a call that found a record which it cannot read, where is where
-// the record is. It matches ErrInvalid. A store must neither grant a name that has such a record nor
-// change or remove the record: a newer program may hold the name.
+// UnknownFormat returns the error of a call that found a record which it cannot read. The text says where
+// the record is. The error matches ErrInvalid. A store must neither grant a name that has such a record
+// nor change or remove the record: a newer program may hold the name.
 func UnknownFormat(where string) error {
 	return fmt.Errorf("%w: %s: unknown record format: a newer version of Holdfast or another program wrote it; update this program", ErrInvalid, where)
 }

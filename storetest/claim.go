@@ -128,32 +128,6 @@ func (k *claim) queued(place int) *claim {
 	return k
 }
 
-// behind sets Queue and makes one attempt after the name became free. It expects n requests in
-// front. These are n waiters, or one holder and n-1 waiters if the store granted the first waiter
-// before it asked.
-func (k *claim) behind(n int) *claim {
-	k.s.Helper()
-	k.req.Queue = true
-	r := k.refused()
-	if k.s.caps.Features.Has(store.FeatureQueue) && len(r.Holders)+r.Place != n+1 {
-		k.s.Fatalf("Acquire: %d holders and place %d in the queue, want %d in front", len(r.Holders), r.Place, n)
-	}
-	return k
-}
-
-// invalid makes one attempt and expects ErrInvalid.
-func (k *claim) invalid() error {
-	k.s.Helper()
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	ans, err := k.try(ctx)
-	if !errors.Is(err, store.ErrInvalid) {
-		k.s.Fatalf("Acquire: granted %v, error %v, want ErrInvalid", ans.Granted(), err)
-	}
-	k.alive = false
-	return err
-}
-
 func show(r *store.Refusal) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "place %d, %d waiters, again %v", r.Place, r.Waiters, r.Again)
@@ -193,80 +167,29 @@ func (k *claim) tryRelease(keep store.Keep) error {
 	return err
 }
 
-func (k *claim) release() {
+// expect fails the test unless a call returned that error, which may be nil.
+func (k *claim) expect(call string, err, want error) {
 	k.s.Helper()
-	k.keep(store.Keep{})
+	if !errors.Is(err, want) {
+		k.s.Fatalf("%s: %v, want %v", call, err, want)
+	}
 }
 
 func (k *claim) keep(keep store.Keep) {
 	k.s.Helper()
-	if err := k.tryRelease(keep); err != nil {
-		k.s.Fatalf("Release: %v", err)
-	}
+	k.expect("Release", k.tryRelease(keep), nil)
 }
 
-// releaseNotHeld releases the claim and expects ErrNotHeld.
-func (k *claim) releaseNotHeld() {
+func (k *claim) release() {
 	k.s.Helper()
-	if err := k.tryRelease(store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
-		k.s.Fatalf("Release: %v, want ErrNotHeld", err)
-	}
+	k.keep(store.Keep{})
 }
 
 func (k *claim) leave() {
 	k.s.Helper()
 	ctx, cancel := k.s.bounded()
 	defer cancel()
-	if err := k.Leave(ctx, k.req.Name, k.req.ID); err != nil {
-		k.s.Fatalf("Leave: %v", err)
-	}
-}
-
-func (k *claim) renewal() store.Renewal {
-	return store.Renewal{Name: k.req.Name, ID: k.req.ID, TTL: k.req.TTL, Mode: k.req.Mode}
-}
-
-// renewAs renews after change has modified the renewal.
-func (k *claim) renewAs(change func(r *store.Renewal)) store.Renewed {
-	k.s.Helper()
-	r := k.renewal()
-	if change != nil {
-		change(&r)
-	}
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	out, err := k.Renew(ctx, []store.Renewal{r})
-	if err != nil {
-		k.s.Fatalf("Renew: %v", err)
-	}
-	if len(out) != 1 {
-		k.s.Fatalf("Renew: %d outcomes for one renewal", len(out))
-	}
-	if out[0].Status == store.Extended && out[0].TTL <= 0 {
-		k.s.Fatalf("Renew: extended by %v, want a TTL above 0", out[0].TTL)
-	}
-	if out[0].Status == store.Extended && out[0].Tokens > 0 {
-		k.ans.Token, k.ans.Tokens = out[0].Token, out[0].Tokens // the newest block
-	}
-	return out[0]
-}
-
-// extended renews the claim and expects that it succeeds.
-func (k *claim) extended(change func(r *store.Renewal)) store.Renewed {
-	k.s.Helper()
-	out := k.renewAs(change)
-	if out.Status != store.Extended {
-		k.s.Fatalf("Renew: status %d, want Extended", out.Status)
-	}
-	return out
-}
-
-// gone renews the claim and expects Gone.
-func (k *claim) gone() {
-	k.s.Helper()
-	if out := k.renewAs(nil); out.Status != store.Gone {
-		k.s.Fatalf("Renew: status %d, want Gone", out.Status)
-	}
+	k.expect("Leave", k.Leave(ctx, k.req.Name, k.req.ID), nil)
 }
 
 func (k *claim) tryBreak() error {
@@ -275,18 +198,35 @@ func (k *claim) tryBreak() error {
 	return k.Break(ctx, k.req.Name, k.req.ID)
 }
 
-func (k *claim) broken() {
+func (k *claim) renewal() store.Renewal {
+	return store.Renewal{Name: k.req.Name, ID: k.req.ID, TTL: k.req.TTL, Mode: k.req.Mode}
+}
+
+// renewed renews the claim, with a further block of tokens, and expects that outcome.
+func (k *claim) renewed(want store.Status, tokens int) {
 	k.s.Helper()
-	if err := k.tryBreak(); err != nil {
-		k.s.Fatalf("Break: %v", err)
+	r := k.renewal()
+	r.Tokens = tokens
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	out, err := k.Renew(ctx, []store.Renewal{r})
+	k.expect("Renew", err, nil)
+	if len(out) != 1 || out[0].Status != want || want == store.Extended && out[0].TTL <= 0 {
+		k.s.Fatalf("Renew: %+v, want one outcome with status %d", out, want)
+	}
+	if out[0].Tokens > 0 {
+		k.ans.Token, k.ans.Tokens = out[0].Token, out[0].Tokens // the newest block
 	}
 }
 
-func (k *claim) breakNotHeld() {
+func (k *claim) extended() {
 	k.s.Helper()
-	if err := k.tryBreak(); !errors.Is(err, store.ErrNotHeld) {
-		k.s.Fatalf("Break: %v, want ErrNotHeld", err)
-	}
+	k.renewed(store.Extended, 0)
+}
+
+func (k *claim) gone() {
+	k.s.Helper()
+	k.renewed(store.Gone, 0)
 }
 
 // last returns the highest token of the newest grant.

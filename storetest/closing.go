@@ -21,8 +21,8 @@ var closingTest = test{name: "calls in flight when the store is closed finish or
 		two.exclusive(held).granted()
 		calls := &inFlight{suite: s, enough: make(chan struct{}), after: int64(1 + round*callers*3)}
 		for range callers {
-			calls.repeat(calls.waiter(one.exclusive(held).short()))
-			calls.repeat(calls.holder(one.exclusive(s.name()).short()))
+			calls.repeat(waiter(one.exclusive(held).short()))
+			calls.repeat(holder(one.exclusive(s.name()).short()))
 		}
 		if s.caps.Features.Has(store.FeatureList) {
 			calls.repeat(func(ctx context.Context) error {
@@ -103,49 +103,52 @@ func (f *inFlight) repeat(call func(ctx context.Context) error) {
 	})
 }
 
-// waiter returns a function that makes one call at a time, in this order: Acquire twice, Wait and
-// Leave.
-func (f *inFlight) waiter(k *claim) func(ctx context.Context) error {
-	k.req.Queue = true
-	step := 0
+// inTurn returns a function that makes these calls, one at a time.
+func inTurn(calls ...func(ctx context.Context) error) func(ctx context.Context) error {
+	n := -1
 	return func(ctx context.Context) error {
-		step++
-		switch step % 4 {
-		case 0:
-			return k.Leave(ctx, k.req.Name, k.req.ID)
-		case 3:
-			return k.Wait(ctx, k.req.Name, k.req.ID)
-		}
-		ans, err := k.try(ctx)
-		if err == nil && ans.Granted() {
-			err = fmt.Errorf("granted beside the holder")
-		}
-		return err
+		n++
+		return calls[n%len(calls)](ctx)
 	}
 }
 
-// holder returns a function that makes one call at a time: it takes, renews and releases its own
-// name. The grant may expire in between on a slow machine.
-func (f *inFlight) holder(k *claim) func(ctx context.Context) error {
-	step := 0
-	return func(ctx context.Context) error {
-		step++
-		switch step % 3 {
-		case 1:
+// waiter returns a function that asks for a name that another client holds, waits and leaves.
+func waiter(k *claim) func(ctx context.Context) error {
+	k.req.Queue = true
+	ask := func(ctx context.Context) error {
+		ans, err := k.try(ctx)
+		if err == nil && ans.Granted() {
+			err = errors.New("granted beside the holder")
+		}
+		return err
+	}
+	return inTurn(ask, ask,
+		func(ctx context.Context) error { return k.Wait(ctx, k.req.Name, k.req.ID) },
+		func(ctx context.Context) error { return k.Leave(ctx, k.req.Name, k.req.ID) },
+	)
+}
+
+// holder returns a function that takes, renews and releases a name of its own. The grant may expire in
+// between on a slow machine.
+func holder(k *claim) func(ctx context.Context) error {
+	return inTurn(
+		func(ctx context.Context) error {
 			k.req.ID, k.ans = store.NewID(), store.Answer{}
 			ans, err := k.try(ctx)
 			if err == nil && !ans.Granted() {
 				err = fmt.Errorf("refused: %s", show(ans.Refusal))
 			}
 			return err
-		case 2:
+		},
+		func(ctx context.Context) error {
 			_, err := k.Renew(ctx, []store.Renewal{k.renewal()})
 			return err
-		}
-		err := k.Release(ctx, k.req.Name, k.req.ID, store.Keep{})
-		if errors.Is(err, store.ErrNotHeld) {
+		},
+		func(ctx context.Context) error {
+			if err := k.Release(ctx, k.req.Name, k.req.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+				return err
+			}
 			return nil
-		}
-		return err
-	}
+		},
+	)
 }

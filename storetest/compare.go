@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -37,9 +36,6 @@ type CompareOptions struct {
 // Compare makes random sequences of calls, and compares every answer of the store with a model of
 // the contract. Sequences run in parallel, each on its own names, and some of them wait until
 // grants expire. A sequence that fails is shortened and printed as a test that calls [Replay].
-//
-// With the environment variable HOLDFAST_HUNT, for example "5m", Compare goes on for that time
-// with further random seeds.
 func Compare(t *testing.T, h Harness, opts CompareOptions) {
 	caps := h.prepare(t)
 	number := func(name string, value, otherwise uint64) uint64 {
@@ -60,19 +56,7 @@ func Compare(t *testing.T, h Harness, opts CompareOptions) {
 	if steps == 0 {
 		steps = 25
 	}
-	var hunt time.Duration
-	if text := os.Getenv("HOLDFAST_HUNT"); text != "" {
-		var err error
-		if hunt, err = time.ParseDuration(text); err != nil {
-			t.Fatalf("HOLDFAST_HUNT: %v", err)
-		}
-		seed = number("HOLDFAST_SEED", 0, rand.Uint64())
-	}
-	begin := time.Now() // outside of Around, where time is real
-	for round := uint64(0); round == 0 || time.Since(begin) < hunt && !t.Failed(); round++ {
-		h.Around(t, func(t *testing.T) { compareAll(t, h, caps, seed+round, n, steps) })
-		t.Logf("compared %d sequences of seed %d, %v in all", n, seed+round, time.Since(begin).Round(time.Millisecond))
-	}
+	h.Around(t, func(t *testing.T) { compareAll(t, h, caps, seed, n, steps) })
 }
 
 // Replay repeats a sequence of [Compare].

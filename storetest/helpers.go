@@ -228,11 +228,3 @@ func (s *suite) parallel(n, workers int, f func(i int) error) {
 		s.FailNow()
 	}
 }
-
-// between expects that a duration reported by the store is within bounds, plus or minus Slack.
-func (s *suite) between(what string, got, low, high time.Duration) {
-	s.Helper()
-	if got < max(0, low-s.h.Slack) || got > high+s.h.Slack {
-		s.Fatalf("%s is %v, want from %v to %v, give or take %v", what, got, low, high, s.h.Slack)
-	}
-}

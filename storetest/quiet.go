@@ -57,7 +57,7 @@ var quietTests = []test{
 		w := b.wait()
 		two.exclusive(s.name()).granted().release()
 		two.close()
-		a.extended(nil)
+		a.extended()
 		a.release()
 		w.woken()
 		b.granted()
@@ -142,21 +142,6 @@ var quietTests = []test{
 			<-ended
 		}
 	}},
-	{name: "Close ends all goroutines of the store", run: func(s *suite) {
-		before := runtime.NumGoroutine()
-		for range 3 {
-			one, two := s.open2()
-			name := s.name()
-			a := one.exclusive(name).granted()
-			b := two.exclusive(name).queued(1)
-			w := b.wait()
-			a.release()
-			w.woken()
-			b.granted().release()
-			s.closeAll()
-		}
-		s.noMoreGoroutinesThan(before)
-	}},
 	{name: "nothing is left after all grants are released and all waiters left", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
@@ -168,7 +153,7 @@ var quietTests = []test{
 		w.cancel()
 		w.ended()
 		c.leave()
-		a.extended(nil)
+		a.extended()
 		a.release()
 		b.granted().leave()
 		if s.caps.Features.Has(store.FeatureShared) {
@@ -183,12 +168,12 @@ var quietTests = []test{
 		}
 		if s.caps.Features.Has(store.FeatureList) {
 			a := one.exclusive(name).granted()
-			a.via(two).broken()
+			a.expect("Break", a.via(two).tryBreak(), nil)
 		}
 		if s.caps.Features.Has(store.FeatureList | store.FeatureKeep) {
 			a := one.exclusive(name).granted()
 			a.keep(store.Keep{State: store.Done, For: s.long})
-			a.via(two).broken()
+			a.expect("Break", a.via(two).tryBreak(), nil)
 		}
 		s.nothingLeft()
 	}},

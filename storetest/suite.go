@@ -93,7 +93,6 @@ var topics = []topic{
 	{"G4 identity", identityTests},
 	{"G5 unknown", unknownTests},
 	{"G6 waiting", waitingTests},
-	{"takeover", takeoverTests},
 	{"modes", modesTests},
 	{"keep", keepTests},
 	{"listing", listingTests},

@@ -151,50 +151,10 @@ var waitingTests = []test{
 			s.Errorf("served in the order %v", order)
 		}
 	}},
-	{name: "every answer reports the number of waiters", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		holder := one.exclusive(name).granted()
-		check := func(what string, got, want int) {
-			s.Helper()
-			if got != want {
-				s.Errorf("%s: %d waiters, want %d", what, got, want)
-			}
-		}
-		check("first grant", holder.ans.Waiters, 0)
-		a := two.exclusive(name).queued(1)
-		b := two.exclusive(name).queued(2)
-		one.exclusive(name).queued(3)
-		check("refusal of a waiter, besides itself", a.refused().Waiters, 2)
-		check("refusal without Queue", one.exclusive(name).refused().Waiters, 3)
-		check("repeated grant", holder.granted().ans.Waiters, 3)
-		holder.release()
-		check("grant of a waiter", a.granted().ans.Waiters, 2)
-		b.leave()
-		check("repeated grant after one left", a.granted().ans.Waiters, 1)
-	}},
-	{name: "a dead waiter delays the next one by at most one heartbeat", needs: store.FeatureQueue, run: func(s *suite) {
-		s.afterDeadWaiters(1)
-	}},
 	{name: "the delays of dead waiters do not add up", needs: store.FeatureQueue, run: func(s *suite) {
 		// The sum of their heartbeats is far above the limit.
 		n := 2 * (2*s.caps.Heartbeat + s.h.Slack + busy) / s.caps.Heartbeat
 		s.afterDeadWaiters(max(5, int(n)))
-	}},
-	{name: "a waiter that asks within Again keeps its place", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		holder := one.exclusive(name).granted()
-		a := two.exclusive(name).queued(1)
-		b := one.exclusive(name).queued(2)
-		for start := time.Now(); time.Since(start) < 3*s.caps.Heartbeat; {
-			a.queued(1)
-			b.queued(2)
-			time.Sleep(min(a.again, b.again))
-		}
-		holder.release()
-		b.behind(1)
-		a.granted()
 	}},
 }
 

@@ -33,6 +33,7 @@ func openQuick(t testing.TB, url string) *Store {
 	}
 	s := opened.(*Store)
 	s.heartbeat = quick
+	t.Cleanup(func() { s.Close() })
 	return s
 }
 

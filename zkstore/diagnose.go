@@ -300,16 +300,6 @@ var memberProbes = []diagnosis.Probe[*member]{
 		},
 	},
 	{
-		Check: diagnosis.New("zookeeper.version", store.LevelFailure,
-			"the store needs container nodes, which version 3.4 does not have",
-			"update to ZooKeeper 3.5 or later"),
-		Look: func(m *member) (bool, string, error) {
-			version, err := m.field("srvr", "Zookeeper version", ":")
-			version, _, _ = strings.Cut(version, "-")
-			return tooOld(version), "version " + version, err
-		},
-	},
-	{
 		Check: diagnosis.New("zookeeper.fsync", store.LevelFailure,
 			"the server does not wait for its disk (forceSync=no): a crash of machines loses grants, and two clients hold one name",
 			"start ZooKeeper without forceSync=no"),
@@ -342,11 +332,4 @@ var memberProbes = []diagnosis.Probe[*member]{
 			return false, "the server replies to " + strings.Join(words, ", "), cmp.Or(m.errs["srvr"], m.errs["mntr"], m.errs["conf"])
 		},
 	},
-}
-
-// tooOld reports whether a version, such as "3.8.0", is before 3.5.
-func tooOld(version string) bool {
-	var major, minor int
-	fmt.Sscanf(version, "%d.%d", &major, &minor)
-	return major < 3 || major == 3 && minor < 5
 }

@@ -71,18 +71,15 @@
 //
 // # Doctor
 //
-// "holdfast doctor" sends the four-letter commands srvr, mntr and conf to the servers. By default
-// servers reply to srvr only, and the results of the other commands are reported as unknown.
-// Allow them with 4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg.
+// "holdfast doctor" sends the commands srvr, mntr and conf to the servers. By default servers reply
+// to srvr only. Allow the others with 4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg.
 //
 // # What it costs
 //
 // An uncontended lock costs two round trips. While more than four requests are in flight, further
 // ones are batched into transactions. A waiter costs the servers one watch, on the node in front
-// of it, and a few reads in a third of the heartbeat (20 s). A hand-off is the release, the
-// event, one read and one write. A request that joins a queue, or is next, lists the queue. Waiters
-// with more than a hundred requests in front of them ask without listing it: their refusals name no
-// holder, and their place is the lowest possible one. So a name may have thousands of waiters: with
-// 3,000 clients that joined at once, renewals took 0.8 s at most on a busy machine with two cores. With
-// 1,500 readers and 1,000 waiters, renewals took up to 1.5 s, and the first hand-off 1.3 s.
+// of it, and a few reads in a third of the heartbeat (20 s). A hand-off is the release, the event, one
+// read and one write. A request that joins a queue, or is next, lists the queue. A waiter with more
+// than a hundred requests in front of it lists it once a minute, so its place is an upper bound. With
+// 3,000 clients that joined at once, renewals took 0.8 s at most on a busy machine with two cores.
 package zkstore

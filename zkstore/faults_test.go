@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
@@ -96,7 +97,6 @@ func listedWhenDead(t *testing.T, server *servers.ZooKeeper, root string) {
 	try(t, dead, req)
 	dead.die()
 	s := openQuick(t, "zk://"+server.Addr()+root)
-	defer s.Close()
 	refusals, listed := 0, true
 	for ; !try(t, s, request("a")).Granted(); refusals++ {
 		if !listed {
@@ -119,9 +119,7 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
-	defer s.Close()
 	other := openQuick(t, "zk://"+server.Addr()+root)
-	defer other.Close()
 	try(t, other, request("a"))
 	req := request("a")
 	req.Queue = true
@@ -148,7 +146,6 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 // token, because it follows from the change that granted it.
 func listedAfterSegments(t *testing.T, server *servers.ZooKeeper, root string) {
 	s := openQuick(t, "zk://"+server.Addr()+root)
-	defer s.Close()
 	req := request("a")
 	token := try(t, s, req).Token
 	last := token
@@ -158,7 +155,6 @@ func listedAfterSegments(t *testing.T, server *servers.ZooKeeper, root string) {
 		last = try(t, s, high).Token
 	}
 	other := openQuick(t, "zk://"+server.Addr()+root)
-	defer other.Close()
 	page, err := other.List(within(t), store.Query{Name: "a"})
 	if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Holders) != 1 || page.Locks[0].Holders[0].Token != token {
 		t.Errorf("listed %+v, %v, want the token %d", page.Locks, err, token)
@@ -204,7 +200,6 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
-	defer s.Close()
 	for i := range 6 {
 		req := request("cancelled")
 		req.Queue = true
@@ -241,7 +236,6 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
-	defer s.Close()
 	req := request("a")
 	try(t, s, req)
 	waiter := request("a")
@@ -257,7 +251,7 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	if err := <-ended; err == nil {
 		t.Log("Wait was woken by the end of its connection") // the next answer says so as well
 	}
-	renewals := []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
+	renewals := []store.Renewal{suites.Renewal(req)}
 	servers.Poll(t, limit, func() error {
 		out, err := s.Renew(t.Context(), renewals)
 		if err == nil && out[0].Status != store.Gone {
@@ -267,7 +261,6 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	})
 	// Another client takes the name, and the old waiter queues behind it in the new session.
 	other := openQuick(t, "zk://"+server.Addr()+root)
-	defer other.Close()
 	if !try(t, other, request("a")).Granted() {
 		t.Fatal("a dead holder holds")
 	}
@@ -283,7 +276,6 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 // end of the other session then has no effect.
 func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	one, two := openQuick(t, "zk://"+server.Addr()+root+"?session=4s"), openQuick(t, "zk://"+server.Addr()+root+"?session=20s")
-	defer two.Close()
 	req := request("a")
 	first := try(t, one, req)
 	second := try(t, two, req)
@@ -332,8 +324,6 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 func wokenByResumption(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	holds, waits := openQuick(t, "zk://"+server.Addr()+root), openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
-	defer holds.Close()
-	defer waits.Close()
 	waits.heartbeat = time.Hour // so that the place is kept, and nothing else wakes the waiter
 	holder, waiter := request("a"), request("a")
 	waiter.Queue = true
@@ -344,9 +334,7 @@ func wokenByResumption(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx, woken := within(t), make(chan error, 1)
 	go func() { woken <- waits.Wait(ctx, waiter.Name, waiter.ID) }()
 	proxy.Cut()
-	if err := holds.Release(ctx, holder.Name, holder.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, holds, holder)
 	proxy.Heal()
 	if err := <-woken; err != nil {
 		t.Fatalf("Wait: %v, want a wake-up", err)

@@ -26,7 +26,6 @@ func TestARecordOfALaterFormatIsRefusedAndLeftAlone(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := openQuick(t, "zk://"+addr)
-			defer s.Close()
 			parent, bucket := s.place(suites.Newer)
 			if err := s.ensure(t.Context(), bucket); err != nil {
 				t.Fatal(err)
@@ -107,8 +106,6 @@ func TestAWaiterOfALaterFormatDisturbsNoHolder(t *testing.T) {
 	addr := servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
 	a := connect(t, addr)
 	s, other := openQuick(t, "zk://"+addr), openQuick(t, "zk://"+addr)
-	defer s.Close()
-	defer other.Close()
 	ctx, req := suites.Limited(t), suites.Request(suites.Newer)
 	suites.Granted(t, s, req)
 	parent, _ := s.place(req.Name)

@@ -7,12 +7,14 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
@@ -20,52 +22,38 @@ import (
 // Renewals are sent at about the time when their grants end.
 func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 	s, other := openQuick(t, "zk://"+server.Addr()+root), openQuick(t, "zk://"+server.Addr()+root)
-	defer s.Close()
-	defer other.Close()
 	ctx := within(t)
 	const workers, rounds = 16, 12
-	var extended, gone int
-	var mu sync.Mutex
+	var extended atomic.Int32
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
 			for i := range rounds {
 				req := request(fmt.Sprint("a", w, "-", i))
 				req.TTL = minTTL
-				if _, err := s.Acquire(ctx, req); err != nil {
-					t.Error(err)
-					return
-				}
-				time.Sleep(time.Until(s.claimOf(wake.Key{Name: req.Name, ID: req.ID}).endsAt(s)) - time.Millisecond + rand.N(4*time.Millisecond))
-				out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: time.Hour, Mode: req.Mode}})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				if out[0].Status == store.Extended {
-					extended++
-				} else {
-					gone++
-				}
-				mu.Unlock()
 				next := request(req.Name)
-				answer, err := other.Acquire(ctx, next)
-				if err != nil {
+				_, err := s.Acquire(ctx, req)
+				time.Sleep(time.Until(s.claimOf(wake.Key{Name: req.Name, ID: req.ID}).endsAt(s)) - time.Millisecond + rand.N(4*time.Millisecond))
+				renewal := suites.Renewal(req)
+				renewal.TTL = time.Hour
+				out, err2 := s.Renew(ctx, []store.Renewal{renewal})
+				answer, err3 := other.Acquire(ctx, next)
+				if err := errors.Join(err, err2, err3, s.Leave(ctx, req.Name, req.ID), other.Leave(ctx, req.Name, next.ID)); err != nil {
 					t.Error(err)
 					return
 				}
-				if answer.Granted() == (out[0].Status == store.Extended) {
-					t.Errorf("status %d, and the next is granted: %v", out[0].Status, answer.Granted())
+				renewed := out[0].Status == store.Extended
+				if answer.Granted() == renewed {
+					t.Errorf("renewed: %v, and the next is granted: %v", renewed, answer.Granted())
 				}
-				if err := errors.Join(s.Leave(ctx, req.Name, req.ID), other.Leave(ctx, req.Name, next.ID)); err != nil {
-					t.Error(err)
+				if renewed {
+					extended.Add(1)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("%d in time, %d too late", extended, gone)
+	t.Logf("%d of %d in time", extended.Load(), workers*rounds)
 }
 
 // endsAt returns the time at which a claim ends, or the current time if it has ended.
@@ -83,7 +71,6 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
-	defer s.Close()
 	ctx := within(t)
 	sent := false
 	for !sent { // on a busy machine a call may begin too late
@@ -108,73 +95,30 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A kept record and its name are removed after their time, by their client or by a client that
-// uses or lists the name.
-func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
-	ctx := within(t)
-	admin := connect(t, server.Addr())
-	url := "zk://" + server.Addr() + root
-	keep := func(s *Store, name string, state store.State, d time.Duration) {
-		t.Helper()
-		req := request(name)
-		try(t, s, req)
-		if err := s.Release(ctx, name, req.ID, store.Keep{State: state, For: d}); err != nil {
-			t.Fatal(err)
-		}
+// keep makes a kept record.
+func keep(t *testing.T, s *Store, name string, state store.State, d time.Duration) store.ID {
+	t.Helper()
+	req := request(name)
+	if answer := try(t, s, req); !answer.Granted() {
+		t.Fatalf("%s: %+v", name, answer.Refusal)
 	}
-	s := openQuick(t, url)
+	if err := s.Release(within(t), name, req.ID, store.Keep{State: state, For: d}); err != nil {
+		t.Fatal(err)
+	}
+	return req.ID
+}
+
+// A kept record and its name are removed by their client after their time.
+func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
+	admin, s := connect(t, server.Addr()), openQuick(t, "zk://"+server.Addr()+root)
 	for i := range 20 {
-		keep(s, fmt.Sprint("done", i), store.Done, time.Second)
-		keep(s, fmt.Sprint("cooling", i), store.Cooling, time.Second)
+		keep(t, s, fmt.Sprint("done", i), store.Done, time.Second)
+		keep(t, s, fmt.Sprint("cooling", i), store.Cooling, time.Second)
 	}
 	s.mu.Lock()
 	s.clock.server -= 100 // the client's estimate of the servers' time is a little behind
 	s.mu.Unlock()
 	poll(t, func() bool { return len(nodes(t, admin, root)) == 0 })
-
-	// From here on, the client ends before the time of its records is over.
-	const most = 300 * time.Millisecond
-	for _, look := range []struct {
-		name string
-		do   func(s *Store) error
-	}{
-		{"a list", func(s *Store) error { _, err := s.List(ctx, store.Query{}); return err }},
-		{"a list of the name", func(s *Store) error {
-			_, err := s.List(ctx, store.Query{Name: "a"})
-			if err == nil {
-				_, err = s.List(ctx, store.Query{Name: "b"})
-			}
-			return err
-		}},
-		{"the next", func(s *Store) error {
-			for _, name := range []string{"a", "b"} {
-				req := request(name)
-				answer, err := s.Acquire(ctx, req)
-				if err == nil && answer.Granted() {
-					err = s.Release(ctx, name, req.ID, store.Keep{})
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
-	} {
-		keep(s, "a", store.Done, most)
-		keep(s, "b", store.Cooling, most)
-		s.Close()
-		s = openQuick(t, url)
-		servers.Poll(t, limit, func() error {
-			if err := look.do(s); err != nil {
-				return err
-			}
-			if left := nodes(t, admin, root); len(left) > 0 {
-				return fmt.Errorf("%s leaves %v", look.name, left)
-			}
-			return nil
-		})
-	}
-	s.Close()
 }
 
 // The request that removes a kept record arrives late. By then the name has a newer record of
@@ -183,7 +127,6 @@ func removedLate(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := within(t)
 	url := "zk://" + server.Addr() + root
 	s := openQuick(t, url)
-	defer s.Close()
 	for _, test := range []struct {
 		name   string
 		first  time.Duration // for how long the first record is kept
@@ -193,19 +136,8 @@ func removedLate(t *testing.T, server *servers.ZooKeeper, root string) {
 		{"list", 50 * time.Millisecond, 1, func(s *Store, _ store.ID) error { _, err := s.List(ctx, store.Query{Name: "list"}); return err }},
 		{"break", time.Hour, 2, func(s *Store, first store.ID) error { return s.Break(ctx, "break", first) }},
 	} {
-		keep := func(s *Store, d time.Duration) store.ID {
-			t.Helper()
-			req := request(test.name)
-			if answer := try(t, s, req); !answer.Granted() {
-				t.Fatalf("%s: %+v", test.name, answer.Refusal)
-			}
-			if err := s.Release(ctx, test.name, req.ID, store.Keep{State: store.Done, For: d}); err != nil {
-				t.Fatal(err)
-			}
-			return req.ID
-		}
 		gone := openQuick(t, url)
-		first := keep(gone, test.first)
+		first := keep(t, gone, test.name, store.Done, test.first)
 		gone.Close()
 		if test.first < time.Hour {
 			time.Sleep(test.first)
@@ -227,7 +159,7 @@ func removedLate(t *testing.T, server *servers.ZooKeeper, root string) {
 		if err := s.Break(ctx, test.name, first); err != nil && !errors.Is(err, store.ErrNotHeld) { // it may have expired
 			t.Fatal(err)
 		}
-		second := keep(s, time.Hour)
+		second := keep(t, s, test.name, store.Done, time.Hour)
 		proxy.Heal()
 		if err := <-done; err != nil && !errors.Is(err, store.ErrNotHeld) {
 			t.Errorf("%s: %v", test.name, err)
@@ -246,17 +178,9 @@ func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := within(t)
 	admin := connect(t, server.Addr())
 	url := "zk://" + server.Addr() + root
-	keep := func(s *Store, name string) {
-		t.Helper()
-		req := request(name)
-		try(t, s, req)
-		if err := s.Release(ctx, name, req.ID, store.Keep{State: store.Done, For: 50 * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	gone := openQuick(t, url)
 	for i := range 200 {
-		keep(gone, fmt.Sprint("gone", i))
+		keep(t, gone, fmt.Sprint("gone", i), store.Done, 50*time.Millisecond)
 	}
 	parent, _ := gone.place("foreign") // its record cannot be read, but the names behind it are swept
 	req := request("foreign")
@@ -266,10 +190,9 @@ func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	gone.Close()
 	s := openQuick(t, url)
-	defer s.Close()
 	n := 0
 	servers.Poll(t, limit, func() error {
-		keep(s, fmt.Sprint("new", n))
+		keep(t, s, fmt.Sprint("new", n), store.Done, 50*time.Millisecond)
 		n++
 		if left := nodes(t, admin, root); strings.Contains(fmt.Sprint(left), "gone") {
 			return fmt.Errorf("%d nodes are left after %d more", len(left), n)

@@ -19,7 +19,6 @@ func TestManyWaitersDoNotListTheQueueAgainAndAgain(t *testing.T) {
 	proxy := faultproxy.Start(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr())
 	s.heartbeat = limit
-	defer s.Close()
 	holder := request("a")
 	try(t, s, holder)
 	var queued []store.Request
@@ -38,8 +37,12 @@ func TestManyWaitersDoNotListTheQueueAgainAndAgain(t *testing.T) {
 	}
 	before := proxy.ToClient.Bytes()
 	for i, req := range queued {
-		if place := ask(req).Refusal.Place; place != i+1 {
-			t.Errorf("place %d, want %d", place, i+1)
+		refusal := ask(req).Refusal
+		if refusal.Place != i+1 {
+			t.Errorf("place %d, want %d", refusal.Place, i+1)
+		}
+		if i > farBehind && (len(refusal.Holders) > 0 || refusal.Again < s.heartbeat/3) {
+			t.Errorf("a refusal that is used again names a holder, or lets waiters ask all the time: %+v", refusal)
 		}
 	}
 	const list, lists = waiters * 57, 200 // the size of a list, and how many lists may be read
@@ -60,7 +63,7 @@ func TestManyWaitersDoNotListTheQueueAgainAndAgain(t *testing.T) {
 	all.Wait()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	for answer := (store.Answer{}); !answer.Granted(); {
+	for answer := (store.Answer{Refusal: new(store.Refusal)}); !answer.Granted(); {
 		if err := s.Wait(ctx, last.Name, last.ID); err != nil {
 			t.Fatalf("not woken: %v", err)
 		}

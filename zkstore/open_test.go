@@ -108,28 +108,6 @@ func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
 	}
 }
 
-func TestTheTTLIsBoundedByTheSessionAsGranted(t *testing.T) {
-	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=5000"}})
-	t.Parallel()
-	s := openQuick(t, "zk://"+server.Addr())
-	defer s.Close()
-	if got := time.Duration(s.timeout.Load()); got != 5*time.Second {
-		t.Errorf("session of %v, want the 5s that the server allows", got)
-	}
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	lease, err := c.Lock(t.Context(), "a", holdfast.TTL(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if left := time.Until(lease.Deadline()); left > 4*time.Second {
-		t.Errorf("a lease of %v, want four fifths of the session at most", left)
-	}
-}
-
 func TestEveryNameHasANodeOfItsOwn(t *testing.T) {
 	seen := make(map[string]string)
 	for _, name := range []string{".", "..", "...", "a.b", "/", "//", "a/b", "a%2fb", "%", "%25", " ", "é", "e\u0301", "🔒", "token", "zookeeper", "A", "a"} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
@@ -18,7 +19,6 @@ func TestASessionAndTheServersThatResumeIt(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	t.Run("a server that grants a shorter timeout shortens TTLs", func(t *testing.T) {
 		s := openQuick(t, "zk://"+server.Addr()+"/shorter?session=60s")
-		defer s.Close()
 		req := request("a")
 		first, session := try(t, s, req), s.currentSession()
 		config := filepath.Join(filepath.Dir(server.DataDir()), "zoo.cfg")
@@ -33,14 +33,13 @@ func TestASessionAndTheServersThatResumeIt(t *testing.T) {
 		if again := try(t, s, req); again.Token != first.Token || again.TTL != 4*time.Second || s.currentSession() != session {
 			t.Errorf("token %d, then %d; TTL %v, then %v, want 4s", first.Token, again.Token, first.TTL, again.TTL)
 		}
-		renewals := []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
+		renewals := []store.Renewal{suites.Renewal(req)}
 		if out, err := s.Renew(within(t), renewals); err != nil || out[0].TTL != 4*time.Second {
 			t.Errorf("renewed: %+v, %v, want 4s", out, err)
 		}
 	})
 	t.Run("servers that lost all data get a new one", func(t *testing.T) {
 		s := openQuick(t, "zk://"+server.Addr()+"/wiped?session=2s")
-		defer s.Close()
 		req := request("a")
 		try(t, s, req)
 		server.Wipe()
@@ -48,7 +47,7 @@ func TestASessionAndTheServersThatResumeIt(t *testing.T) {
 		if answer := try(t, s, request("a")); !answer.Granted() {
 			t.Errorf("%+v: want a grant", answer.Refusal)
 		}
-		renewals := []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
+		renewals := []store.Renewal{suites.Renewal(req)}
 		if out, err := s.Renew(within(t), renewals); err != nil || out[0].Status != store.Gone {
 			t.Errorf("the grant of the old session: %+v, %v, want gone", out, err)
 		}

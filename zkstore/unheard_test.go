@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
@@ -21,9 +22,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
 	other := openQuick(t, "zk://"+server.Addr()+root)
-	defer other.Close()
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=60s")
-	defer s.Close()
 	try(t, other, request("a"))
 	req := request("a")
 	req.Queue = true
@@ -78,16 +77,14 @@ func openUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	other := openQuick(t, "zk://"+server.Addr()+root)
-	defer other.Close()
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=5m")
-	defer s.Close()
 	req := request("a")
 	req.TTL = 2 * time.Second
 	try(t, s, req)
 	proxy.ToClient.Hold()
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
+		out, err := s.Renew(ctx, []store.Renewal{suites.Renewal(req)})
 		if cancel(); err == nil && out[0].Err == nil {
 			t.Fatalf("%+v, %v though the reply did not arrive", out, err)
 		}
@@ -103,7 +100,6 @@ func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
 	one := openQuick(t, "zk://"+server.Addr()+root)
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=5m")
-	defer s.Close()
 	req := request("a")
 	req.TTL = time.Second
 	try(t, one, req)

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
-	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 // A crowd sends requests through a slow network, so that they are batched.
@@ -32,17 +31,12 @@ func crowdName(i int) string { return fmt.Sprint("n", i) }
 
 func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	c := &crowd{t: t, root: root, proxy: faultproxy.Start(t, server.Addr()), admin: connect(t, server.Addr())}
-	c.s = openQuick(t, "zk://"+c.proxy.Addr()+root+"?session=20s")
-	c.s.writes.MaxWait = 0 // the network holds requests for longer than that, and they must stay queued
-	t.Cleanup(func() { c.s.Close() })
-	c.other = openQuick(t, "zk://"+server.Addr()+root)
-	t.Cleanup(func() { c.other.Close() })
+	c.s, c.other = openQuick(t, "zk://"+c.proxy.Addr()+root+"?session=20s"), openQuick(t, "zk://"+server.Addr()+root)
+	c.s.writes.MaxWait = 0     // the network holds requests for longer than that, and they must stay queued
 	for i := range crowdSize { // creates the buckets
 		req := request(crowdName(i))
 		try(t, c.s, req)
-		if err := c.s.Release(within(t), req.Name, req.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
+		suites.Release(t, c.s, req)
 	}
 	c.proxy.ToServer.Hold()
 	for i := range maxInFlight {
@@ -88,11 +82,9 @@ func TestBatches(t *testing.T) {
 		{"queued requests are sent in one transaction", sentTogether},
 		{"a request that is refused does not affect the others", refusedAlone},
 		{"grants whose replies are lost are found again", repliesLost},
-		{"requests that are lost with the connection are not granted", requestsLost},
 		{"requests whose callers give up without a connection are not sent", neverSent},
 		{"without a connection no batch outlives its callers", callersGone},
 		{"a grant that no caller waits for ends with its TTL", abandoned},
-		{"locks that were held for long leave no parents", heldLong},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -157,29 +149,6 @@ func repliesLost(t *testing.T, c *crowd) {
 	}
 }
 
-func requestsLost(t *testing.T, c *crowd) {
-	reqs, all := c.rest()
-	c.proxy.Cut() // and lose the held requests
-	for _, one := range c.firstTokens {
-		if r := <-one; r.Err == nil {
-			t.Errorf("granted by a request that was lost: %+v", r.Value)
-		}
-	}
-	c.proxy.Heal()
-	for i, one := range all { // these requests were not in flight yet
-		r, req := <-one, reqs[i+maxInFlight]
-		if r.Err != nil {
-			r.Value = try(t, c.s, req)
-		}
-		if !r.Value.Granted() {
-			t.Errorf("%d: %+v", i, r.Value.Refusal)
-		}
-		if answer := try(t, c.other, request(req.Name)); answer.Granted() || answer.Refusal.Holders[0].ID != req.ID {
-			t.Errorf("%d is held by another request: %+v", i, answer)
-		}
-	}
-}
-
 // disconnect ends the connection and keeps the store from making another.
 func (c *crowd) disconnect() {
 	c.t.Helper()
@@ -237,9 +206,7 @@ func abandoned(t *testing.T, c *crowd) {
 	req := request("abandoned")
 	req.TTL = time.Second
 	try(t, c.s, req) // creates the bucket
-	if err := c.s.Release(within(t), req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, c.s, req)
 	req.ID = store.NewID()
 	lost := c.proxy.HoldRepliesAfter(has(req.ID))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -255,37 +222,4 @@ func abandoned(t *testing.T, c *crowd) {
 	}
 	c.proxy.Heal()
 	poll(t, func() bool { return try(t, c.other, request(req.Name)).Granted() })
-}
-
-func heldLong(t *testing.T, c *crowd) {
-	c.proxy.Heal()
-	for _, one := range c.firstTokens {
-		granted(t, one)
-	}
-	reqs := make([]store.Request, crowdSize)
-	for i := maxInFlight; i < crowdSize; i++ {
-		reqs[i] = request(crowdName(i))
-		try(t, c.s, reqs[i])
-	}
-	time.Sleep(2 * brief)
-	c.proxy.ToServer.Hold()
-	released := make(chan error, crowdSize)
-	for i := maxInFlight; i < crowdSize; i++ {
-		go func() { released <- c.s.Release(within(t), reqs[i].Name, reqs[i].ID, store.Keep{}) }()
-	}
-	poll(t, func() bool { return c.s.writes.Len() >= crowdSize-maxInFlight })
-	c.proxy.Heal()
-	for range crowdSize - maxInFlight {
-		if err := <-released; err != nil {
-			t.Error(err)
-		}
-	}
-	// The server handles requests in order, so the parents are gone after this one.
-	try(t, c.s, request("mark"))
-	for i := maxInFlight; i < crowdSize; i++ {
-		parent, _ := c.s.place(crowdName(i))
-		if err := c.admin.Do(within(t), &wire.Call{Op: wire.Exists(parent, false)}); err != wire.ErrNoNode {
-			t.Errorf("%s is left: %v", parent, err)
-		}
-	}
 }

@@ -35,9 +35,3 @@ func TestConformanceOfSentinel(t *testing.T) {
 		return owning{s, client}
 	}, group.Primary())
 }
-
-func TestDiagnoseThroughRESP2(t *testing.T) {
-	redistest.DiagnoseSingle(t, func(t testing.TB, addr string) store.Store {
-		return mustNew(t, redis.NewClient(&redis.Options{Addr: addr, Protocol: 2}))
-	})
-}

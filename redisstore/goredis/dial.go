@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +18,6 @@ const (
 	// dialTimeout bounds how long a call waits for the dialer. It is that of package redisstore.
 	dialTimeout = 1500 * time.Millisecond
 
-	// maxDials bounds concurrent dials to one address, because the client's dialer may hang.
-	maxDials = 4
-
 	// primaryCheck is the interval at which a connection that is used checks that the Sentinels
 	// still name the same primary.
 	primaryCheck = 2 * time.Second
@@ -32,9 +28,6 @@ type dialer struct {
 	network  string
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	failover bool // it asks Sentinels for the primary
-
-	mu    sync.Mutex
-	dials map[string]chan struct{} // has an element for each dial in progress, by address
 }
 
 // connect has the type of rueidis.ClientOption.DialCtxFn.
@@ -52,40 +45,16 @@ func (d *dialer) connect(ctx context.Context, addr string, _ *net.Dialer, _ *tls
 func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	dials := d.dialsTo(addr)
-	select {
-	case dials <- struct{}{}:
-	case <-limited.Done():
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("the dialer of the client has not returned from %d earlier calls for %s", maxDials, addr)
-	}
 	dialing := limited
 	if d.failover {
 		// go-redis asks the other Sentinels if one does not reply, unless the context has ended by then.
 		dialing = context.WithoutCancel(ctx)
 	}
-	conn, err := await.Call(limited, func() (net.Conn, error) {
-		defer func() { <-dials }()
-		return d.dial(dialing, d.network, addr)
-	}, func(conn net.Conn) { conn.Close() })
+	conn, err := await.Call(limited, func() (net.Conn, error) { return d.dial(dialing, d.network, addr) }, func(conn net.Conn) { conn.Close() })
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("dial %s: no connection within %v", addr, dialTimeout) // the call that dials has more time
 	}
 	return conn, err
-}
-
-func (d *dialer) dialsTo(addr string) chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.dials == nil {
-		d.dials = make(map[string]chan struct{})
-	}
-	if d.dials[addr] == nil {
-		d.dials[addr] = make(chan struct{}, maxDials)
-	}
-	return d.dials[addr]
 }
 
 // A primary is a connection to the server that Sentinels named when it was opened. It is closed when

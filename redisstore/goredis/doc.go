@@ -29,65 +29,55 @@
 // This is what becomes of the fields of redis.Options, redis.ClusterOptions and
 // redis.FailoverOptions. New returns ErrInvalid if a refused one is set.
 //
-//	Addr, Addrs, Network              used
-//	Dialer, TLSConfig, DialTimeout    used: the dialer has the last two from go-redis
-//	Username, Password                used
-//	CredentialsProvider               used: asked for every new connection
-//	CredentialsProviderContext        used: asked for every new connection; it has 3 s
-//	StreamingCredentialsProvider      used: asked for every new connection. If the credentials change,
-//	                                  connections stay open until the server ends them
-//	DB, ClientName                    used
-//	Protocol                          used: 2 or 3
-//	MasterName, SentinelAddrs         used, by the client's own dialer
-//	SentinelUsername                  used, by the client's own dialer
-//	SentinelPassword                  used, by the client's own dialer
-//	UseDisconnectedReplicas           ignored
-//	ReplicaOnly                       used, by the client's own dialer: calls fail, because locks
-//	                                  cannot be taken at a replica
-//	OnConnect                         refused: it needs a connection of go-redis
-//	Limiter                           refused: it would end leases if it refused their renewal
-//	ReadOnly, RouteByLatency          refused: replicas learn of a lock late
-//	RouteRandomly                     refused: replicas learn of a lock late
-//	ClusterSlots                      refused: the servers may not be a Cluster, as with
-//	                                  NewFailoverClusterClient
-//	NewClient                         refused: set Dialer, TLSConfig and the like instead
-//	ReadTimeout, WriteTimeout         ignored: a call ends with its context, and after 3 s without
-//	                                  a reply of a single server
-//	ContextTimeoutEnabled             ignored: contexts are always honored
-//	MaxRetries, MinRetryBackoff       ignored: see holdfast.Retry
-//	MaxRetryBackoff, MaxRedirects     ignored
-//	DialerRetries                     ignored
-//	DialerRetryTimeout                ignored
-//	DialerRetryBackoff                ignored
-//	MaxConcurrentDials                ignored: at most 4 for each server
-//	PoolFIFO, PoolSize, PoolTimeout   ignored: there is no pool
-//	MinIdleConns, MaxIdleConns        ignored
-//	MaxActiveConns                    ignored
-//	ConnMaxIdleTime                   ignored: idle connections are tested with a PING
-//	ConnMaxLifetime                   ignored
-//	ConnMaxLifetimeJitter             ignored
-//	ReadBufferSize, WriteBufferSize   ignored
-//	PipelineReadBufferSize            ignored
-//	PipelineWriteBufferSize           ignored
-//	PipelinePoolSize                  ignored
-//	AutoPipelineOptions               ignored: calls are always pipelined
-//	DisableIndentity                  ignored: CLIENT SETINFO is never sent
-//	DisableIdentity, IdentitySuffix   ignored
-//	UnstableResp3                     ignored
-//	PushNotificationProcessor         ignored
-//	MaintNotificationsConfig          ignored
-//	NodeAddress                       ignored
-//	FailingTimeoutSeconds             ignored
-//	ClusterStateReloadInterval        ignored: the nodes are looked up every 5 s and after an error
-//	DisableRoutingPolicies            ignored
-//	RouteByLatencyTolerance           ignored
-//	ShardPicker                       ignored
-//	ClientSideCache                   ignored: a lock is never read from a cache
-//	ClientSideCacheConfig             ignored
-//	ClientSideCacheStrategy           ignored
-//	ClientSideCacheRefreshOnInvalidate        ignored
-//	ClientSideCacheCoalesceMisses             ignored
-//	ClientSideCacheInvalidationBatchWindow    ignored
+//	Addr, Addrs, Network, Dialer               used
+//	DialTimeout, TLSConfig                     used by the client's own dialer
+//	Username, Password                         used
+//	CredentialsProvider                        used: asked for every new connection
+//	CredentialsProviderContext                 used: asked for every new connection; it has 3 s
+//	StreamingCredentialsProvider               used: asked for every new connection. If the credentials
+//	                                           change, connections stay open until the server ends them
+//	DB, ClientName, Protocol                   used
+//	MasterName, SentinelAddrs                  used by the client's own dialer
+//	SentinelUsername, SentinelPassword         used by the client's own dialer
+//	ReplicaOnly                                used by the client's own dialer: calls fail, because
+//	                                           locks cannot be taken at a replica
+//	OnConnect                                  refused: it needs a connection of go-redis
+//	Limiter                                    refused: it would end leases if it refused their renewal
+//	ReadOnly, RouteByLatency, RouteRandomly    refused: replicas learn of a lock late
+//	ClusterSlots                               refused: the servers may not be a Cluster, as with
+//	                                           NewFailoverClusterClient
+//	NewClient                                  refused: set Dialer, TLSConfig and the like instead
+//	ReadTimeout, WriteTimeout                  ignored: a call ends with its context, and after 3 s
+//	                                           without a reply of a single server
+//	ContextTimeoutEnabled                      ignored: contexts are always honored
+//	MaxRetries, MinRetryBackoff                ignored: see holdfast.Retry
+//	MaxRetryBackoff, MaxRedirects              ignored: see holdfast.Retry
+//	DialerRetries, DialerRetryTimeout          ignored: see holdfast.Retry
+//	DialerRetryBackoff                         ignored: see holdfast.Retry
+//	MaxConcurrentDials, PoolTimeout            ignored: there is no pool
+//	PoolFIFO, PoolSize                         ignored: there is no pool
+//	MinIdleConns, MaxIdleConns                 ignored: there is no pool
+//	MaxActiveConns, ConnMaxIdleTime            ignored: there is no pool
+//	ConnMaxLifetime, ConnMaxLifetimeJitter     ignored: there is no pool
+//	PipelinePoolSize, AutoPipelineOptions      ignored: calls are always pipelined
+//	PipelineReadBufferSize                     ignored
+//	PipelineWriteBufferSize                    ignored
+//	ReadBufferSize, WriteBufferSize            ignored
+//	DisableIdentity, DisableIndentity          ignored: CLIENT SETINFO is never sent
+//	IdentitySuffix, UnstableResp3              ignored
+//	PushNotificationProcessor, NodeAddress     ignored
+//	MaintNotificationsConfig                   ignored
+//	FailingTimeoutSeconds                      ignored
+//	ClusterStateReloadInterval                 ignored: the nodes are looked up every 5 s and after an
+//	                                           error
+//	DisableRoutingPolicies, ShardPicker        ignored
+//	RouteByLatencyTolerance                    ignored
+//	UseDisconnectedReplicas                    ignored
+//	ClientSideCache, ClientSideCacheConfig     ignored: a lock is never read from a cache
+//	ClientSideCacheStrategy                    ignored
+//	ClientSideCacheRefreshOnInvalidate         ignored
+//	ClientSideCacheCoalesceMisses              ignored
+//	ClientSideCacheInvalidationBatchWindow     ignored
 //
 // The package needs go-redis v9.9 or later.
 package goredis

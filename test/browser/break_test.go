@@ -26,18 +26,6 @@ func (s *site) breakPage(lease *holdfast.Lease) string {
 	return s.base + "break?" + url.Values{"name": {lease.Name()}, "id": {lease.ID().String()}}.Encode()
 }
 
-func TestAnInspectorDoesNotOfferAReleaseUnlessTold(t *testing.T) {
-	s, x := newSite(t), newTab(t)
-	lease := s.lock("job")
-	x.visit(s.base + "lock?name=job")
-	x.shows("Held by")
-	x.hides("by force")
-	x.visit(s.breakPage(lease))
-	x.shows("this inspector only reads")
-	x.expect("403")
-	s.held(lease)
-}
-
 func TestAReleaseByForceNeedsCredentialsTheNameAndAReason(t *testing.T) {
 	s, x := newSite(t, allowAnn()), newTab(t)
 	lease := s.lock("job")

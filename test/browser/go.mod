@@ -7,16 +7,8 @@ require (
 	github.com/chromedp/cdproto v0.158.6
 	github.com/chromedp/chromedp v0.21.0
 	github.com/holdfast-lock/holdfast v0.0.0
-	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 )
 
-require (
-	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
-	github.com/redis/rueidis v1.0.79 // indirect
-	golang.org/x/sys v0.47.0 // indirect
-)
+require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 
-replace (
-	github.com/holdfast-lock/holdfast => ../../
-	github.com/holdfast-lock/holdfast/redisstore => ../../redisstore
-)
+replace github.com/holdfast-lock/holdfast => ../../

@@ -1,18 +1,13 @@
 package browser
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
-
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // click clicks on the element that a selector finds.
@@ -79,17 +74,4 @@ func (x *tab) screen(width, height int64, colours string) {
 	x.t.Helper()
 	call(x, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 600})
 	call(x, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: colours}}})
-}
-
-// A failing store does not answer while fail is set.
-type failing struct {
-	store.Store
-	fail atomic.Bool
-}
-
-func (f *failing) List(ctx context.Context, q store.Query) (store.Page, error) {
-	if f.fail.Load() {
-		return store.Page{}, errors.New("connection refused")
-	}
-	return f.Store.List(ctx, q)
 }

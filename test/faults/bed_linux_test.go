@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -42,12 +39,12 @@ const (
 // A bed has the servers of one test.
 type bed struct {
 	t      testing.TB
-	lib    string // the scheme of its URLs: viaRueidis or viaGoRedis
 	url    string
 	nodes  []*servers.Redis
 	group  *servers.SentinelGroup // nil if there are no Sentinels
 	shards *servers.Cluster       // nil if it is not a Cluster
 	etcd   *servers.EtcdCluster   // if set, there is no Redis
+	prefix string                 // of the keys of etcd; empty if the servers are not shared
 	zoo    *zoo                   // if set, there is no Redis
 	mysql  *mysqlServer           // if set, there is no Redis
 	pg     *pgBed                 // if set, there is no Redis
@@ -58,24 +55,21 @@ type bed struct {
 
 func single(t testing.TB, opts servers.RedisOptions) *bed {
 	t.Helper()
-	return redisBed(t, viaRueidis, servers.StartRedis(t, opts))
+	r := servers.StartRedis(t, opts)
+	return &bed{t: t, url: "redis://" + r.Addr(), nodes: []*servers.Redis{r}}
 }
 
-func redisBed(t testing.TB, lib string, r *servers.Redis) *bed {
-	return &bed{t: t, lib: lib, url: lib + "://" + r.Addr(), nodes: []*servers.Redis{r}}
-}
-
-func sentinel(t testing.TB, lib string) *bed {
+func sentinel(t testing.TB) *bed {
 	t.Helper()
 	g := servers.StartSentinel(t, 2, 3, servers.RedisOptions{})
-	url := lib + "+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName
-	return &bed{t: t, lib: lib, url: url, nodes: g.Nodes, group: g}
+	url := "redis+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName
+	return &bed{t: t, url: url, nodes: g.Nodes, group: g}
 }
 
 func redisCluster(t testing.TB) *bed {
 	t.Helper()
 	c := servers.StartCluster(t, servers.RedisOptions{})
-	return &bed{t: t, lib: viaRueidis, url: "redis+cluster://" + strings.Join(c.Addrs(), ","), nodes: c.Nodes, shards: c}
+	return &bed{t: t, url: "redis+cluster://" + strings.Join(c.Addrs(), ","), nodes: c.Nodes, shards: c}
 }
 
 // short returns a TTL that is short enough to wait for its end, and long enough for renewals on
@@ -85,15 +79,6 @@ func (b *bed) short() time.Duration {
 		return 2 * shortTTL
 	}
 	return shortTTL
-}
-
-// onEach runs a test on a single Redis, on a group with Sentinels, on a Cluster, on a quorum and on
-// etcd.
-func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
-	onRedis(t, test)
-	on(t, "Sentinel", func(t testing.TB) *bed { return sentinel(t, viaRueidis) }, test)
-	on(t, "quorum", func(t testing.TB) *bed { return quorumBed(t, 3, servers.RedisOptions{}) }, test)
-	on(t, "etcd", etcd, test)
 }
 
 // on runs a test on a bed.
@@ -110,17 +95,12 @@ func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
 	on(t, "Cluster", redisCluster, test)
 }
 
-// onSentinel runs a test on a group with Sentinels, with both client libraries: they find the
-// primary in different ways. Otherwise, a store on a client of go-redis differs only in its options.
-func onSentinel(t *testing.T, test func(t *testing.T, b *bed)) {
-	for name, lib := range map[string]string{"Sentinel": viaRueidis, "Sentinel by go-redis": viaGoRedis} {
-		on(t, name, func(t testing.TB) *bed { return sentinel(t, lib) }, test)
-	}
-}
-
-// onAll is like onEach, and also runs the test on ZooKeeper, MariaDB and PostgreSQL.
+// onAll runs a test on all stores between processes but SQLite.
 func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
-	onEach(t, test)
+	onRedis(t, test)
+	on(t, "Sentinel", sentinel, test)
+	on(t, "quorum", func(t testing.TB) *bed { return quorumBed(t, 3, servers.RedisOptions{}) }, test)
+	on(t, "etcd", etcd, test)
 	on(t, "ZooKeeper", zookeeper, test)
 	on(t, "MariaDB", mysqlShared, test)
 	on(t, "PostgreSQL", postgres, test)
@@ -164,12 +144,66 @@ func openURL(t testing.TB, url string, opts ...holdfast.Option) *holdfast.Client
 	return c
 }
 
-// dial opens a client on a connection that the test configures. The connection can use proxies,
-// even for the addresses that Sentinels report.
-func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
+// close closes a client and its connection.
+func (b *bed) close(c *holdfast.Client) error {
+	err := c.Close()
+	if end, ok := b.dialled.Load(c); ok {
+		end.(func())()
+	}
+	return err
+}
+
+// wires are the proxies between one client and the servers.
+type wires []*faultproxy.Proxy
+
+// addrs returns the addresses of all servers.
+func (b *bed) addrs() (list []string) {
+	switch {
+	case b.etcd != nil:
+		return b.etcd.Addrs()
+	case b.zoo != nil:
+		return b.zoo.Addrs()
+	case b.mysql != nil:
+		return []string{b.mysql.Addr()}
+	case b.pg != nil:
+		return []string{b.pg.Addr()}
+	}
+	for _, node := range b.nodes {
+		list = append(list, node.Addr())
+	}
+	if b.group != nil {
+		list = append(list, b.group.Addrs()...)
+	}
+	return list
+}
+
+// behind starts a proxy in front of each server, and returns their URL.
+func (b *bed) behind() (url string, w wires) {
 	b.t.Helper()
-	if b.lib == viaGoRedis {
-		return b.dialGoRedis(by, heartbeat, opts...)
+	url = b.url
+	for _, addr := range b.addrs() {
+		p := faultproxy.Start(b.t, addr)
+		w, url = append(w, p), strings.Replace(url, addr, p.Addr(), 1)
+	}
+	return url, w
+}
+
+// openBy opens a client with its own proxies, so that a fault affects no other client.
+func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
+	b.t.Helper()
+	url, w := b.behind()
+	if b.group != nil || b.shards != nil {
+		return b.dial(w, opts...), w
+	}
+	return openURL(b.t, url, opts...), w
+}
+
+// dial opens a client that uses proxies also for the addresses that Sentinels and nodes of a Cluster report.
+func (b *bed) dial(w wires, opts ...holdfast.Option) *holdfast.Client {
+	b.t.Helper()
+	by := make(map[string]string)
+	for i, addr := range b.addrs() {
+		by[addr] = w[i].Addr()
 	}
 	// rueidis may open a connection while it is being closed, and leave it open.
 	life, end := context.WithCancel(context.Background())
@@ -177,14 +211,10 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 		InitAddress:       []string{b.nodes[0].Addr()},
 		DisableCache:      true,
 		DisableRetry:      true,
-		ForceSingleClient: b.group == nil && b.shards == nil,
 		PipelineMultiplex: 1,
 		ClientSetInfo:     rueidis.DisableClientSetInfo,
 		DialCtxFn: func(ctx context.Context, addr string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			if other, ok := by[addr]; ok {
-				addr = other
-			}
-			conn, err := dialer.DialContext(ctx, "tcp", addr)
+			conn, err := dialer.DialContext(ctx, "tcp", by[addr])
 			if err == nil {
 				context.AfterFunc(life, func() { conn.Close() })
 			}
@@ -199,7 +229,7 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	s, err := redisstore.New(client, func(c *rediscore.Config) { c.Heartbeat = heartbeat })
+	s, err := redisstore.New(client)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -214,54 +244,6 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	}))
 	b.t.Cleanup(func() { b.close(c) })
 	return c
-}
-
-// close closes a client and its connection.
-func (b *bed) close(c *holdfast.Client) error {
-	err := c.Close()
-	if end, ok := b.dialled.Load(c); ok {
-		end.(func())()
-	}
-	return err
-}
-
-// wires are the proxies between one client and the servers.
-type wires []*faultproxy.Proxy
-
-// openBy opens a client with its own proxies, so that a fault affects no other client.
-func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
-	b.t.Helper()
-	if b.etcd != nil {
-		return b.openEtcdBy(opts...)
-	}
-	if b.zoo != nil {
-		return b.zoo.openBy(b.t, opts...)
-	}
-	if b.lib == viaQuorum {
-		return b.openQuorumBy(opts...)
-	}
-	if b.mysql != nil {
-		return b.mysql.openBy(b.t, opts...)
-	}
-	if b.pg != nil {
-		return b.pg.openBy(b.t, opts...)
-	}
-	if b.group == nil && b.shards == nil {
-		p := faultproxy.Start(b.t, b.nodes[0].Addr())
-		return openURL(b.t, b.lib+"://"+p.Addr(), opts...), wires{p}
-	}
-	by := make(map[string]string)
-	var w wires
-	all := b.nodes
-	if b.group != nil {
-		all = slices.Concat(all, b.group.Sentinels)
-	}
-	for _, server := range all {
-		p := faultproxy.Start(b.t, server.Addr())
-		by[server.Addr()] = p.Addr()
-		w = append(w, p)
-	}
-	return b.dial(maps.Clone(by), rediscore.DefaultHeartbeat, opts...), w
 }
 
 func (w wires) each(do func(*faultproxy.Proxy)) {
@@ -312,7 +294,7 @@ func (w wires) lose() {
 // mentions matches requests that contain the key or the node of a lock.
 func mentions(name string) func([]byte) bool {
 	texts := [][]byte{
-		[]byte("lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/"),
+		[]byte("lock:" + name + "\r\n"), []byte("/lock/" + name + "\t"), []byte("/" + name + "/"),
 		append([]byte{0, 0, 0, byte(len(name))}, name...), // an argument of PostgreSQL
 	}
 	texts = append(texts, mysqlMentions(name)...)
@@ -354,39 +336,15 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 	})
 }
 
-// warmUp ensures that the next request for the lock "n" needs a single round trip: the primary
-// has the scripts, or the parent nodes exist.
-func (b *bed) warmUp(c *holdfast.Client) {
+// warmUp ensures that the next request for a name needs a single round trip: the primary has the scripts,
+// or the parent nodes exist.
+func (b *bed) warmUp(c *holdfast.Client, name string) {
 	b.t.Helper()
-	if b.zoo != nil || b.mysql != nil || b.pg != nil {
-		lease, err := c.Lock(b.t.Context(), "n")
-		if err == nil {
-			err = lease.Unlock(b.t.Context())
-		}
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		return
+	for range 2 {
+		lease := record(new(History)).must(b.t, c, name, longTTL, patient)
+		check(b.t, lease.Renew(b.t.Context()))
+		lease.mustUnlock(b.t)
 	}
-	const plain = 3 // for a lock, a renewal and a release
-	name := "warm-up"
-	if b.shards != nil {
-		name = "n" // so that its keys are on the same server
-	}
-	eventually(b.t, "the scripts are known", func() error {
-		lease, err := c.Lock(b.t.Context(), name)
-		if err == nil {
-			err = errors.Join(lease.Renew(b.t.Context()), lease.Unlock(b.t.Context()))
-		}
-		if err != nil || b.etcd != nil {
-			return err
-		}
-		info, err := b.primary().Info("memory")
-		if err == nil && info["number_of_cached_scripts"] < strconv.Itoa(plain) {
-			err = fmt.Errorf("%s are", info["number_of_cached_scripts"])
-		}
-		return err
-	})
 }
 
 // clean checks K. It closes the clients and waits, for at most most, until no server has a

@@ -3,9 +3,6 @@ package faults
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +20,7 @@ func TestRueidislockHoldersContextLivedBeyondTheNextGrantBecauseOfAHungRenewal(t
 	h := new(History)
 	client, w := b.openBy()
 	other := b.open()
-	b.warmUp(client)
+	b.warmUp(client, "n")
 	// Replies are slow, but not too slow. The lease must count from the send time of its request.
 	w[0].ToClient.Delay(ttl / 10)
 	lease := record(h).must(t, client, "n", ttl)
@@ -49,13 +46,13 @@ func TestRueidislockHoldersContextLivedBeyondTheNextGrantBecauseOfAHungRenewal(t
 
 func TestACancelledCallReturnsAtOnceThoughTheServerHangs(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
+	test := func(t *testing.T, b *bed) {
 		// A single call may wait at least two seconds for its reply. All of these calls together
 		// may take half of that sum.
 		const calls, most = 15, 15 * time.Second
 		var took time.Duration
 		first := b.open()
-		b.warmUp(first)
+		b.warmUp(first, "n")
 		b.clean(soon, first)
 		for range calls {
 			client, w := b.openBy()
@@ -89,15 +86,8 @@ func TestACancelledCallReturnsAtOnceThoughTheServerHangs(t *testing.T) {
 		if took > most {
 			t.Errorf("%d cancelled calls took %v", calls, took)
 		}
-	})
-}
-
-// keys returns an error that names the keys that are left on a server.
-func keys(node *servers.Redis) error {
-	all := node.Must("KEYS", "*").([]any)
-	all = slices.DeleteFunc(all, func(key any) bool { return !strings.HasPrefix(key.(string), "holdfast:") || key == "holdfast:token" })
-	if len(all) > 0 {
-		return fmt.Errorf("keys: %v", all)
 	}
-	return nil
+	onRedis(t, test)
+	on(t, "quorum", func(t testing.TB) *bed { return quorumBed(t, 3, servers.RedisOptions{}) }, test)
+	on(t, "etcd", etcd, test)
 }

@@ -2,17 +2,13 @@ package faults
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A wallClock is the wall clock of servers, which a test can set.
@@ -55,56 +51,3 @@ func (c *wallClock) shift(by time.Duration) {
 
 // wrong is how far the clocks of these tests are wrong.
 const wrong = 60 * time.Second
-
-func TestTheClockOfAZooKeeperServerAffectsOnlyLocksWithoutASession(t *testing.T) {
-	t.Parallel()
-	const session = 4 * time.Second
-	clock, opts := newClock(t)
-	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Env: opts.Env})
-	url := fmt.Sprintf("zk://%s?session=%v", server.Addr(), session)
-	h := new(History)
-	client, other := openURL(t, url), openURL(t, url)
-	lease := record(h).must(t, client, "n", shortTTL)
-	waiting := record(h).later(t, t.Context(), other, "n", shortTTL)
-	for _, by := range []time.Duration{wrong, -wrong} {
-		clock.shift(by)
-		end := time.Now().Add(session + shortTTL)
-		eventually(t, "the lease is renewed for longer than the session lasts", func() error {
-			if lease.Deadline().Before(end) {
-				return fmt.Errorf("%v is missing", end.Sub(lease.Deadline()))
-			}
-			return nil
-		})
-		check(t, lease.Err())
-		select {
-		case <-waiting.done:
-			t.Fatalf("the waiter did not wait: %v", waiting.err)
-		default:
-		}
-	}
-	lease.mustUnlock(t)
-	waiting.get(soon).mustUnlock(t)
-
-	// This shows the weakness: a grant that remained when its store was closed ends early.
-	clock.shift(0)
-	url = fmt.Sprintf("zk://%s?session=%v", server.Addr(), wrong)
-	s, err := store.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request := store.Request{Name: "left", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: wrong / 2, Tokens: 1}
-	answer, err := s.Acquire(t.Context(), request)
-	check(t, err)
-	check(t, s.Close())
-	if _, err := openURL(t, url).TryLock(t.Context(), "left"); !errors.Is(err, holdfast.ErrHeld) {
-		t.Errorf("%v, want ErrHeld", err)
-	}
-	clock.shift(wrong)
-	late := openURL(t, url) // a client that has not seen the earlier time
-	next := record(h).later(t, t.Context(), late, "left", longTTL).get(soon)
-	if next.Token() <= answer.Token {
-		t.Errorf("token %d after %d", next.Token(), answer.Token)
-	}
-	next.mustUnlock(t)
-	check(t, h.Check())
-}

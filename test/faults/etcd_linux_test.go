@@ -1,50 +1,51 @@
 package faults
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	_ "github.com/holdfast-lock/holdfast/etcdstore"
-	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
-// etcdBeds bounds how many clusters run at once. The election timeout is the default of etcd,
-// because an election that a busy machine causes would restart the TTL of every lease.
 var (
-	etcdBeds  = make(chan struct{}, 3)
+	sharedEtcd = sync.OnceValue(func() *servers.EtcdCluster { return servers.StartEtcdCluster(&process, 3, unhurried) })
+	etcdBeds   atomic.Int64
+
+	// The election timeout is the default of etcd, because an election that a busy machine causes would
+	// restart the TTL of every lease.
 	unhurried = servers.EtcdOptions{Args: []string{"--heartbeat-interval=100", "--election-timeout=1000"}}
 )
 
-// etcd returns a bed of three servers.
+// etcd returns a bed with a prefix of its own on three servers that all tests share.
 func etcd(t testing.TB) *bed {
 	t.Helper()
-	etcdBeds <- struct{}{}
-	t.Cleanup(func() { <-etcdBeds })
-	cluster := servers.StartEtcdCluster(t, 3, unhurried)
-	return &bed{t: t, url: "etcd://" + strings.Join(cluster.Addrs(), ","), etcd: cluster}
+	b := etcdOn(t, sharedEtcd())
+	b.prefix = fmt.Sprintf("bed%d/", etcdBeds.Add(1))
+	b.url += "/" + b.prefix
+	return b
 }
 
-func (b *bed) openEtcdBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
-	b.t.Helper()
-	var w wires
-	var addrs []string
-	for _, addr := range b.etcd.Addrs() {
-		p := faultproxy.Start(b.t, addr)
-		w, addrs = append(w, p), append(addrs, p.Addr())
-	}
-	return openURL(b.t, "etcd://"+strings.Join(addrs, ","), opts...), w
+// ownEtcd returns a bed of three servers that the test may disturb.
+func ownEtcd(t testing.TB) *bed {
+	t.Helper()
+	return etcdOn(t, servers.StartEtcdCluster(t, 3, unhurried))
 }
 
-// leftOnEtcd returns an error that names the keys and leases that are left. Connections need no
-// check, because they have goroutines, which are counted at the end.
+func etcdOn(t testing.TB, c *servers.EtcdCluster) *bed {
+	return &bed{t: t, url: "etcd://" + strings.Join(c.Addrs(), ","), etcd: c}
+}
+
+// leftOnEtcd returns an error that names the keys that are left, and the leases if the servers are not
+// shared. Connections need no check, because they have goroutines, which are counted at the end.
 func (b *bed) leftOnEtcd() error {
 	var found struct {
 		Kvs    []struct{ Key string }
@@ -60,11 +61,14 @@ func (b *bed) leftOnEtcd() error {
 	}
 	var left []string
 	for _, kv := range found.Kvs {
-		key, _ := base64.StdEncoding.DecodeString(kv.Key)
-		left = append(left, string(key))
+		if key, _ := base64.StdEncoding.DecodeString(kv.Key); strings.HasPrefix(string(key), b.prefix) {
+			left = append(left, string(key))
+		}
 	}
 	for _, lease := range found.Leases {
-		left = append(left, "lease "+lease.ID)
+		if b.prefix == "" {
+			left = append(left, "lease "+lease.ID)
+		}
 	}
 	if len(left) > 0 {
 		return fmt.Errorf("left: %q", left)
@@ -85,10 +89,34 @@ func (b *bed) restartAll() {
 	all.Wait()
 }
 
-func TestServersThatAreAllKilledAndComeBackKeepLocksAndTokens(t *testing.T) {
+// The tests share the servers. They run one after the other, and each leaves all servers running.
+func TestEtcdWhoseServersFail(t *testing.T) {
 	t.Parallel()
-	b := etcd(t)
-	survivesRestart(t, b, b.restartAll)
+	b := ownEtcd(t)
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, b *bed)
+	}{
+		{"all are killed and come back with locks and tokens", func(t *testing.T, b *bed) { survivesRestart(t, b, b.restartAll) }},
+		{"all hang beyond the TTL", func(t *testing.T, b *bed) { endsOnHung(t, b, b.etcd.Nodes) }},
+		{"a majority hangs beyond the TTL", func(t *testing.T, b *bed) { endsOnHung(t, b, b.etcd.Nodes[:2]) }},
+		{"the leader is killed while clients work", func(t *testing.T, b *bed) {
+			goesOnThrough(t, b, func(b *bed, _ wires) { b.etcd.Leader().Restart() })
+		}},
+		{"the leader hangs while clients work", func(t *testing.T, b *bed) {
+			goesOnThrough(t, b, func(b *bed, _ wires) {
+				leader := b.etcd.Leader()
+				leader.Stop()
+				b.etcd.Leader() // another
+				leader.Continue()
+			})
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b.t = t
+			test.run(t, b)
+		})
+	}
 }
 
 // survivesRestart checks that a lease, its waiter and the tokens survive a restart of all servers.
@@ -110,23 +138,9 @@ func survivesRestart(t *testing.T, b *bed, restart func()) {
 	b.clean(longTTL+soon, client, other)
 }
 
-func TestHungServersGrantNobodyBeforeTheHolderKnows(t *testing.T) {
-	t.Parallel()
-	for _, hung := range []int{3, 2} { // all, and a majority
-		t.Run(fmt.Sprint(hung, " of 3"), func(t *testing.T) {
-			t.Parallel()
-			b := etcd(t)
-			endsOnHungServers(t, b, b.etcd.Nodes[:hung])
-		})
-	}
-}
-
-// endsOnHungServers checks that a lease ends for its holder before the next request is granted,
-// while servers hang.
-func endsOnHungServers[S interface {
-	Stop()
-	Continue()
-}](t *testing.T, b *bed, hung []S) {
+// endsWithout checks that a lease ends for its holder before the next request is granted, while servers
+// are missing. Nothing else is granted meanwhile.
+func endsWithout(t *testing.T, b *bed, stop, resume func()) {
 	h := new(History)
 	client, other := b.open(), b.open()
 	lease := record(h).must(t, client, "n", b.short())
@@ -134,16 +148,24 @@ func endsOnHungServers[S interface {
 	waiting := record(h).later(t, t.Context(), other, "n", longTTL, patient)
 	b.queued(other, "n", 1)
 	eventually(t, "the lease is renewed", renewed(lease))
-	for _, node := range hung {
-		node.Stop()
+	stop()
+	few, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if free, err := other.TryLock(few, "free", holdfast.TTL(b.short())); err == nil {
+		t.Errorf("granted without the servers: token %d", free.Token())
+	} else if errors.Is(err, holdfast.ErrHeld) {
+		t.Errorf("refused because of a holder: %v", err)
 	}
-	ends(t, "the lease of the hung servers ends", over)
+	ends(t, "the lease without its servers", over)
 	if !errors.Is(lease.Err(), holdfast.ErrLost) {
 		t.Errorf("the lease ended with %v", lease.Err())
 	}
-	for _, node := range hung {
-		node.Continue()
+	select {
+	case <-waiting.done:
+		t.Errorf("the next is granted without the servers: %v", waiting.err)
+	default:
 	}
+	resume()
 	next := waiting.get(limit)
 	check(t, retry(func() error { return next.Renew(t.Context()) }))
 	next.mustUnlock(t)
@@ -151,85 +173,18 @@ func endsOnHungServers[S interface {
 	b.clean(longTTL+soon, client, other)
 }
 
-// Work continues while servers and connections fail. At the end, the resource has every update,
-// in the order of tokens.
-func TestWorkUnderALockGoesOnThroughFaults(t *testing.T) {
-	t.Parallel()
-	beds := map[string]func(t testing.TB) *bed{"etcd": etcd, "ZooKeeper": zookeeper}
-	for _, fault := range []struct {
-		name   string
-		stores []string
-		do     func(b *bed, w wires)
-	}{
-		{"the leader is killed", []string{"etcd"}, func(b *bed, _ wires) { b.etcd.Leader().Restart() }},
-		{"the leader hangs", []string{"etcd"}, func(b *bed, _ wires) {
-			leader := b.etcd.Leader()
-			leader.Stop()
-			b.etcd.Leader() // another
-			leader.Continue()
-		}},
-		{"connections are killed", []string{"etcd", "ZooKeeper"}, func(_ *bed, w wires) {
-			for range 10 {
-				w[rand.IntN(len(w))].Cut()
-				w.heal()
-				time.Sleep(rand.N(200 * time.Millisecond))
-			}
-		}},
-		{"a client is cut off", []string{"etcd", "ZooKeeper"}, func(b *bed, w wires) {
-			w.hold()
-			time.Sleep(b.short() + rand.N(b.short()/2))
-			w.heal()
-		}},
-	} {
-		for _, on := range fault.stores {
-			t.Run(fault.name+"/"+on, func(t *testing.T) {
-				t.Parallel()
-				worksThrough(t, beds[on](t), fault.do)
-			})
+// endsOnHung is endsWithout servers that hang.
+func endsOnHung[S interface {
+	Stop()
+	Continue()
+}](t *testing.T, b *bed, hung []S) {
+	endsWithout(t, b, func() {
+		for _, node := range hung {
+			node.Stop()
 		}
-	}
-}
-
-// worksThrough lets several clients work under one lock while a fault happens.
-func worksThrough(t *testing.T, b *bed, fault func(b *bed, w wires)) {
-	const workers, rounds = 4, 3
-	h, resource := new(History), new(counter)
-	stop := make(chan struct{})
-	var clients []*holdfast.Client
-	var all wires // the proxies of all clients, since a fault may affect any of them
-	var working sync.WaitGroup
-	for range workers {
-		client, w := b.openBy()
-		clients, all = append(clients, client), append(all, w...)
-		working.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if err := addOnceFor(t.Context(), h, client, resource, b.short()); err != nil {
-					t.Errorf("L: %v", err)
-					return
-				}
-			}
-		})
-	}
-	for range rounds {
-		before := resource.updates()
-		eventually(t, "L: work goes on", func() error {
-			if resource.updates() < before+workers {
-				return errNotYet
-			}
-			return nil
-		})
-		i := rand.IntN(workers)
-		fault(b, all[3*i:3*i+3])
-	}
-	close(stop)
-	working.Wait()
-	t.Logf("%d locks", h.Len())
-	check(t, h.Check())
-	check(t, resource.check())
-	b.clean(limit, clients...)
+	}, func() {
+		for _, node := range hung {
+			node.Continue()
+		}
+	})
 }

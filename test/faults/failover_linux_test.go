@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -29,213 +30,229 @@ func isolate(t testing.TB, b *bed) *servers.Redis {
 	return primary
 }
 
+// replacePrimary kills the primary and waits for the next one.
+func replacePrimary(b *bed) {
+	b.t.Helper()
+	old := b.primary()
+	old.Kill()
+	b.group.AwaitFailover(old)
+}
+
+// failOver makes the Sentinels choose another primary. On a busy machine they may give up.
+func failOver(b *bed) {
+	b.t.Helper()
+	old := b.primary()
+	eventually(b.t, "the Sentinels choose another primary", func() error {
+		b.group.Sentinels[0].Do("SENTINEL", "FAILOVER", servers.SentinelName)
+		for begin := time.Now(); time.Since(begin) < 3*time.Second; time.Sleep(20 * time.Millisecond) {
+			if b.primary() != old {
+				return nil
+			}
+		}
+		return errNotYet
+	})
+}
+
 func TestAFailoverLosesAGrantThatTheReplicasNeverSawAndTheTokenTellsThemApart(t *testing.T) {
 	t.Parallel()
-	onSentinel(t, func(t *testing.T, b *bed) {
-		h, resource := new(History), new(counter)
-		client, other := b.open(), b.open()
-		record(h).must(t, client, "n", longTTL).mustUnlock(t)
-
-		primary := isolate(t, b)
-		old := record(h).must(t, client, "n", longTTL)
-		read, err := resource.read(old.Token())
-		if err != nil {
-			t.Fatal(err)
-		}
-		primary.Kill()
-		b.group.AwaitFailover(primary)
-
-		// This shows the weakness: the new primary grants the lock while the lease of the old
-		// holder is still valid.
-		next := record(h).must(t, other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
-		if !old.believes() {
-			t.Errorf("the double grant was not shown: the old holder knows already: %v", old.Err())
-		}
-		value, err := resource.read(next.Token())
-		if err != nil {
-			t.Fatalf("the token of the new primary is too low: %v", err)
-		}
-		wantStale(t, resource.write(old.Token(), read))
-		check(t, resource.write(next.Token(), value))
-		check(t, h.CheckTokens())
-		check(t, resource.check())
-		next.mustUnlock(t)
-		b.close(client) // this client may not know the new primary yet
-		b.clean(soon, client, other)
+	b := sentinel(t)
+	h, resource := new(History), new(counter)
+	client := b.open()
+	record(h).must(t, client, "n", longTTL).mustUnlock(t)
+	isolate(t, b)
+	var other *holdfast.Client
+	_, next := grantedTwice(t, h, resource, client, longTTL, func() *holdfast.Client {
+		replacePrimary(b)
+		other = b.open()
+		return other
 	})
+	check(t, h.CheckTokens())
+	check(t, resource.check())
+	next.mustUnlock(t)
+	b.close(client) // this client may not know the new primary yet
+	b.clean(soon, client, other)
 }
 
 func TestWithReplicasAwaitedAGrantThatAFailoverCouldLoseIsAnError(t *testing.T) {
 	t.Parallel()
-	onSentinel(t, func(t *testing.T, b *bed) {
-		h, resource := new(History), new(counter)
-		url := b.url + "?replicas=1"
-		client, other := openURL(t, url), openURL(t, url)
-		record(h).must(t, client, "n", longTTL).mustUnlock(t)
-
-		primary := isolate(t, b)
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
-		defer cancel()
-		lease, err := record(h).lock(ctx, client, "n", longTTL, holdfast.Retry(holdfast.MaxAttempts(2, holdfast.Every(50*time.Millisecond))))
-		switch {
-		case err == nil:
-			t.Errorf("granted with token %d, although no replica has it", lease.Token())
-		case !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "replicas"):
-			t.Errorf("the error does not say what is wrong: %v", err)
-		}
-		primary.Kill()
-		b.group.AwaitFailover(primary)
-		next := record(h).must(t, other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
-		check(t, resource.add(next.Token()))
-		next.mustUnlock(t)
-		check(t, h.Check())
-		check(t, resource.check())
-		b.clean(soon, client, other)
-	})
+	b := sentinel(t)
+	b.url += "?replicas=1"
+	h, resource := new(History), new(counter)
+	client, other := b.open(), b.open()
+	record(h).must(t, client, "n", longTTL).mustUnlock(t)
+	isolate(t, b)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_, err := record(h).lock(ctx, client, "n", longTTL, holdfast.Retry(holdfast.MaxAttempts(2, holdfast.Every(50*time.Millisecond))))
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "replicas") {
+		t.Errorf("no replica has the grant: %v, want ErrUnavailable that says so", err)
+	}
+	replacePrimary(b)
+	next := record(h).must(t, other, "n", longTTL, patient)
+	check(t, resource.add(next.Token()))
+	next.mustUnlock(t)
+	check(t, h.Check())
+	check(t, resource.check())
 }
 
 func TestWithReplicasAwaitedARecordOfOnceThatAFailoverCouldLoseIsAnError(t *testing.T) {
 	t.Parallel()
-	onSentinel(t, func(t *testing.T, b *bed) {
-		client := openURL(t, b.url+"?replicas=1")
-		err := client.Once(t.Context(), "n", longTTL, func(context.Context) error {
-			isolate(t, b)
-			return nil
-		})
-		if !errors.Is(err, holdfast.ErrUnavailable) {
-			t.Errorf("the record is on no replica: %v, want ErrUnavailable", err)
-		}
+	b := sentinel(t)
+	b.url += "?replicas=1"
+	err := b.open().Once(t.Context(), "n", longTTL, func(context.Context) error {
+		isolate(t, b)
+		return nil
 	})
+	if !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("the record is on no replica: %v, want ErrUnavailable", err)
+	}
 }
 
 func TestWithReplicasAwaitedAGrantSurvivesAFailover(t *testing.T) {
 	t.Parallel()
-	onSentinel(t, func(t *testing.T, b *bed) {
-		h, resource := new(History), new(counter)
-		url := b.url + "?replicas=1"
-		client, other := openURL(t, url), openURL(t, url)
-		lease := record(h).must(t, client, "n", longTTL)
-		over := lease.watch()
-		check(t, resource.add(lease.Token()))
-		primary := b.primary()
-		primary.Kill()
-		b.group.AwaitFailover(primary)
+	b := sentinel(t)
+	b.url += "?replicas=1"
+	h, resource := new(History), new(counter)
+	client, other := b.open(), b.open()
+	lease := record(h).must(t, client, "n", longTTL)
+	over := lease.watch()
+	check(t, resource.add(lease.Token()))
+	replacePrimary(b)
+	wantHeld(t, other, "n")
+	check(t, retry(func() error { return lease.Renew(t.Context()) }))
+	check(t, resource.add(lease.Token()))
+	lease.mustUnlock(t)
+	ends(t, "the watch", over)
+	next := record(h).must(t, other, "n", longTTL)
+	check(t, resource.add(next.Token()))
+	next.mustUnlock(t)
+	check(t, h.Check())
+	check(t, resource.check())
+	b.clean(soon, client, other)
+}
 
-		asked := now()
-		err := retry(func() error {
-			_, err := other.TryLock(t.Context(), "n")
-			return err
-		})
-		if !errors.Is(err, holdfast.ErrHeld) {
-			t.Fatalf("want that the new primary knows the holder, got %v", err)
-		}
-		h.AddRefused(Attempt{Name: "n", Asked: asked, Ended: now()})
-		check(t, retry(func() error { return lease.Renew(t.Context()) }))
-		check(t, resource.add(lease.Token()))
-		lease.mustUnlock(t)
-		ends(t, "the watch", over)
-		next := record(h).must(t, other, "n", longTTL)
-		check(t, resource.add(next.Token()))
-		next.mustUnlock(t)
-		check(t, h.Check())
-		check(t, resource.check())
-		b.clean(soon, client, other)
-	})
+// wantHeld checks that TryLock knows the holder.
+func wantHeld(t *testing.T, c *holdfast.Client, name string) {
+	t.Helper()
+	err := retry(func() error { _, err := c.TryLock(t.Context(), name); return err })
+	if !errors.Is(err, holdfast.ErrHeld) {
+		t.Errorf("TryLock of %s: %v, want ErrHeld", name, err)
+	}
 }
 
 // The old primary grants locks until it is demoted, a moment after the replica was promoted. But that
 // replica does not confirm them.
 func TestWithAllReplicasAwaitedAPlannedFailoverMakesNoSecondHolder(t *testing.T) {
 	t.Parallel()
-	onSentinel(t, func(t *testing.T, b *bed) {
-		b.url += "?replicas=2"
-		h, resource := new(History), new(counter)
-		client, other := b.open(), b.open()
-		lease := record(h).must(t, client, "held", longTTL)
-		over := lease.watch()
-		stop := b.busy(h, resource, 3)
-		for range 2 {
-			progress(t, resource, "all replicas follow")
-			b.group.AwaitSentinels() // they know all replicas
-			failOver(b)
-			err := retry(func() error {
-				_, err := other.TryLock(t.Context(), "held")
-				return err
-			})
-			if !errors.Is(err, holdfast.ErrHeld) {
-				t.Errorf("TryLock of a held name: %v, want ErrHeld", err)
-			}
-			check(t, retry(func() error { return lease.Renew(t.Context()) }))
-		}
-		progress(t, resource, "all replicas follow again")
-		select {
-		case <-over:
-			t.Errorf("the lease was lost: %v", lease.Err())
-		default:
-		}
-		lease.mustUnlock(t)
-		b.close(client)
-		b.close(other)
-		stop()
-	})
+	b := sentinel(t)
+	b.url += "?replicas=2"
+	h, resource := new(History), new(counter)
+	client, other := b.open(), b.open()
+	lease := record(h).must(t, client, "held", longTTL)
+	over := lease.watch()
+	stop := b.busy(h, resource, 3, b.open)
+	for range 2 {
+		progress(t, resource, "all replicas follow")
+		b.group.AwaitSentinels() // they know all replicas
+		failOver(b)
+		wantHeld(t, other, "held")
+		check(t, retry(func() error { return lease.Renew(t.Context()) }))
+	}
+	progress(t, resource, "all replicas follow again")
+	lease.mustLive(t, over)
+	lease.mustUnlock(t)
+	b.close(client)
+	b.close(other)
+	stop()
 }
 
 // A planned failover begins with the promotion of a replica. Until it is demoted, the old primary still
 // has the other replica.
 func TestAfterAPromotionTheOldPrimaryGrantsNothingThatAllReplicasMustConfirm(t *testing.T) {
 	t.Parallel()
-	onSentinel(t, func(t *testing.T, b *bed) {
-		h := new(History)
-		one, all := openURL(t, b.url+"?replicas=1"), openURL(t, b.url+"?replicas=2")
-		lease := record(h).must(t, all, "held", longTTL)
-		primary := b.primary()
-		promoted := b.nodes[(slices.Index(b.nodes, primary)+1)%len(b.nodes)]
-		promoted.Must("REPLICAOF", "NO", "ONE")
-		next := openURL(t, viaRueidis+"://"+promoted.Addr()) // a client that has found the new primary
+	b := sentinel(t)
+	h := new(History)
+	one, all := openURL(t, b.url+"?replicas=1"), openURL(t, b.url+"?replicas=2")
+	lease := record(h).must(t, all, "held", longTTL)
+	primary := b.primary()
+	promoted := b.nodes[(slices.Index(b.nodes, primary)+1)%len(b.nodes)]
+	promoted.Must("REPLICAOF", "NO", "ONE")
+	next := openURL(t, "redis://"+promoted.Addr()) // a client that has found the new primary
 
-		_, err := all.TryLock(t.Context(), "all")
-		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "only 1 of 2 replicas") {
-			t.Errorf("%v, want that only one replica confirmed", err)
-		}
-		// This shows the weakness of fewer replicas: the new primary has not received the grant.
-		first := record(h).must(t, one, "one", longTTL)
-		second := record(h).must(t, next, "one", longTTL)
-		if !first.believes() {
-			t.Errorf("the double grant was not shown: the old holder knows already: %v", first.Err())
-		}
-		if second.Token() <= first.Token() {
-			t.Errorf("T: token %d after %d", second.Token(), first.Token())
-		}
-		if _, err := next.TryLock(t.Context(), "held"); !errors.Is(err, holdfast.ErrHeld) || !lease.believes() {
-			t.Errorf("a grant that all replicas confirmed: %v, %v, want ErrHeld", err, lease.Err())
-		}
-	})
+	_, err := all.TryLock(t.Context(), "all")
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "only 1 of 2 replicas") {
+		t.Errorf("%v, want that only one replica confirmed", err)
+	}
+	// This shows the weakness of fewer replicas: the new primary has not received the grant.
+	first := record(h).must(t, one, "one", longTTL)
+	second := record(h).must(t, next, "one", longTTL)
+	if !first.believes() {
+		t.Errorf("the double grant was not shown: the old holder knows already: %v", first.Err())
+	}
+	if second.Token() <= first.Token() {
+		t.Errorf("T: token %d after %d", second.Token(), first.Token())
+	}
+	wantHeld(t, next, "held")
+	if !lease.believes() {
+		t.Errorf("a grant that all replicas confirmed was lost: %v", lease.Err())
+	}
 }
 
 // A program that has lost its connections needs a Sentinel to find the primary.
 func TestAHungSentinelDoesNotKeepClientsFromThePrimary(t *testing.T) {
 	t.Parallel()
-	onSentinel(t, func(t *testing.T, b *bed) {
-		client := b.open()
-		record(new(History)).must(t, client, "n", longTTL).mustUnlock(t)
-		primary := b.primary()
-		used := slices.IndexFunc(b.group.Sentinels, func(s *servers.Redis) bool { return len(connections(s)) > 0 })
-		if used < 0 {
-			t.Fatal("the client has no connection to a Sentinel")
-		}
-		b.group.Sentinels[used].Stop()
-		defer b.group.Sentinels[used].Continue()
-		for _, kind := range []string{"normal", "pubsub"} {
-			primary.Must("CLIENT", "KILL", "TYPE", kind)
-		}
-		var lease *holdfast.Lease
-		err := retry(func() (err error) {
-			lease, err = client.Lock(t.Context(), "n")
-			return err
+	b := sentinel(t)
+	client := b.open()
+	record(new(History)).must(t, client, "n", longTTL).mustUnlock(t)
+	used := slices.IndexFunc(b.group.Sentinels, func(s *servers.Redis) bool { return len(connections(s)) > 0 })
+	if used < 0 {
+		t.Fatal("the client has no connection to a Sentinel")
+	}
+	b.group.Sentinels[used].Stop()
+	defer b.group.Sentinels[used].Continue()
+	killConnections(b.primary())
+	record(new(History)).must(t, client, "n", longTTL, patient).mustUnlock(t)
+}
+
+func TestAnOldPrimaryThatSentinelsCannotDemoteIsLeft(t *testing.T) {
+	t.Parallel()
+	b := sentinel(t)
+	client, other := b.open(), b.open()
+	handOff := func() time.Duration {
+		lease := record(new(History)).must(t, client, "n", longTTL, patient)
+		waiting := record(new(History)).later(t, t.Context(), other, "n", longTTL, patient)
+		b.queued(client, "n", 1)
+		begin := time.Now()
+		lease.mustUnlock(t)
+		waiting.get(limit).mustUnlock(t)
+		return time.Since(begin)
+	}
+	handOff()
+	old := b.primary()
+	// The old primary stays a primary for the connected clients, and keeps their connections.
+	old.Must("ACL", "SETUSER", "default", "-slaveof", "-replicaof", "-client|kill")
+	failOver(b)
+	next := b.primary()
+	for i, c := range []*holdfast.Client{client, other} {
+		name := fmt.Sprint("n", i)
+		within(t, soon, "locks are taken on the new primary", func() error {
+			lease, err := c.TryLock(t.Context(), name)
+			if err != nil {
+				return err
+			}
+			defer lease.Unlock(t.Context())
+			if next.Must("EXISTS", lockKey(b, name)) != int64(1) {
+				return errors.New("it is on the old one")
+			}
+			return nil
 		})
-		if err == nil {
-			err = lease.Unlock(t.Context())
+	}
+	within(t, soon, "hand-offs are fast", func() error {
+		if took := handOff(); took > 2*time.Second {
+			return fmt.Errorf("one took %v", took)
 		}
-		check(t, err)
+		return nil
 	})
+	old.Must("ACL", "SETUSER", "default", "+@all")
+	b.clean(soon, client, other)
 }

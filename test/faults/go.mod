@@ -12,7 +12,6 @@ require (
 	github.com/holdfast-lock/holdfast/etcdstore v0.0.0
 	github.com/holdfast-lock/holdfast/mysqlstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
-	github.com/holdfast-lock/holdfast/redisstore/goredis v0.0.0
 	github.com/holdfast-lock/holdfast/sqlitestore v0.0.0
 	github.com/holdfast-lock/holdfast/zkstore v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0

@@ -87,7 +87,6 @@ type History struct {
 	mu      sync.Mutex
 	holds   map[holdKey]Hold
 	unknown []Attempt
-	refused []Attempt // the name was held, and nobody waited for it
 	faults  []Fault
 	ends    map[string]time.Duration
 
@@ -122,13 +121,6 @@ func (h *History) AddUnknown(a Attempt) {
 	defer h.mu.Unlock()
 	h.unknown = append(h.unknown, a)
 	h.failures++
-}
-
-// AddRefused records a call that was refused because the name was held.
-func (h *History) AddRefused(a Attempt) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.refused = append(h.refused, a)
 }
 
 // Pause records that a client was stopped while it held its leases.

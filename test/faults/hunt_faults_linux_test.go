@@ -29,8 +29,8 @@ type trouble struct {
 // Bounds of a burst: the time between two faults, the time of a fault, and the time of all. The faults
 // of a burst together are shorter than a third of the TTL, so it costs no lease that is renewed: L3.
 const (
-	burstGap   = 400 * time.Millisecond
-	burstFault = 100 * time.Millisecond
+	burstGap   = 160 * time.Millisecond
+	burstFault = 60 * time.Millisecond
 	burstTime  = 4 * time.Second
 	burstSum   = huntTTL / 3
 )
@@ -57,7 +57,8 @@ func (h *hunt) inflict() Fault {
 	case dice < 2, dice == 2 && *huntFault == "each":
 		for left := burstSum; ; times++ {
 			i = h.rand.IntN(huntChildren)
-			left -= h.cause(one, burstFault/10+time.Duration(h.rand.Int64N(int64(burstFault))), i)
+			took := h.cause(one, burstFault/10+time.Duration(h.rand.Int64N(int64(burstFault))), i)
+			left -= max(took, burstFault/2) // a fault without a duration of its own counts as an average one
 			if left < burstFault || now()-f.Begin > burstTime {
 				break
 			}

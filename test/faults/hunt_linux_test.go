@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
@@ -105,14 +104,12 @@ func TestHunt(t *testing.T) {
 	h.run()
 }
 
-// connect creates the proxies of each child.
-func (h *hunt) connect(addrs ...string) {
+// connect connects each child, through proxies of its own if the servers do not report other addresses.
+func (h *hunt) connect() {
 	for range huntChildren {
-		url := h.bed.url
-		var w wires
-		for _, addr := range addrs {
-			p := faultproxy.Start(h.t, addr)
-			w, url = append(w, p), strings.Replace(url, addr, p.Addr(), 1)
+		url, w := h.bed.url, wires(nil)
+		if h.bed.group == nil && h.bed.shards == nil && h.bed.file == "" {
+			url, w = h.bed.behind()
 		}
 		h.urls, h.wires = append(h.urls, url), append(h.wires, w)
 	}
@@ -132,10 +129,10 @@ func (h *hunt) run() {
 	go h.watchPauses()
 	time.Sleep(window)
 	// The pause is for the rate before a fault.
-	for ; now()-h.began < *huntTime; time.Sleep(window / 2) {
+	for ; now()-h.began < *huntTime; time.Sleep(window / 4) {
 		h.recover(h.inflict())
 		h.check()
-		h.history.Forget(now() - 90*time.Second)
+		h.history.Forget(now() - time.Minute)
 	}
 	close(ended)
 	h.result.Seconds = (now() - h.began).Seconds()

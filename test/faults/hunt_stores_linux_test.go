@@ -119,6 +119,15 @@ func inTransaction(h *hunt, db *sql.DB, begin, query string) func(time.Duration,
 	}
 }
 
+// again returns a fault that is caused again and again for a time.
+func again(every time.Duration, do func()) func(time.Duration, int) {
+	return func(d time.Duration, _ int) {
+		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(every, time.Until(end))) {
+			do()
+		}
+	}
+}
+
 func oneValue(h *hunt, db *sql.DB, query string) (text string) {
 	if err := db.QueryRowContext(context.Background(), query).Scan(&text); err != nil {
 		h.t.Fatal(err)
@@ -132,7 +141,7 @@ func huntRedis(h *hunt) {
 	r := h.bed.nodes[0]
 	h.redisVersion()
 	h.requests, h.asks = h.redisRequests, redisAsks
-	h.connect(r.Addr())
+	h.connect()
 	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(r.Process), h.redisTroubles(r))
 	// After a clock was set back, a loss of data may repeat tokens. That is documented, so a hunt
 	// does only one of them.
@@ -155,18 +164,12 @@ func (h *hunt) redisTroubles(nodes ...*servers.Redis) []trouble {
 		}
 	}
 	return []trouble{
-		{kind: "scripts flushed", spares: true, do: func(d time.Duration, _ int) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-				each("SCRIPT", "FLUSH")
+		{kind: "scripts flushed", spares: true, do: again(20*time.Millisecond, func() { each("SCRIPT", "FLUSH") })},
+		{kind: "sessions killed", do: again(100*time.Millisecond, func() {
+			for _, node := range nodes {
+				killConnections(node)
 			}
-		}},
-		{kind: "sessions killed", do: func(d time.Duration, _ int) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				for _, node := range nodes {
-					killConnections(node)
-				}
-			}
-		}},
+		})},
 		{kind: "memory full", do: func(d time.Duration, _ int) {
 			each("CONFIG", "SET", "maxmemory", "1")
 			time.Sleep(d)
@@ -181,11 +184,10 @@ func huntQuorum(h *hunt) {
 	h.clock, h.bed = clock, quorumOf(h.t, nodes, "off")
 	h.redisVersion()
 	var all []*servers.Process
-	var addrs []string
 	for _, n := range nodes {
-		all, addrs = append(all, n.Process), append(addrs, n.Addr())
+		all = append(all, n.Process)
 	}
-	h.connect(addrs...)
+	h.connect()
 	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(nodes...), h.clockTroubles(""),
 		h.memberTroubles(all, true, func(k int) { nodes[k].Restart() }, func() {}))
 }
@@ -197,7 +199,7 @@ func huntPostgres(h *hunt) {
 	version, _, _ := strings.Cut(p.Value("SHOW server_version"), " ")
 	h.result.Server = "PostgreSQL " + version
 	h.requests, h.asks = h.pgRequests, pgAsks
-	h.connect(p.Addr())
+	h.connect()
 	db, err := sql.Open("pgx", "postgres://postgres@"+p.Addr()+"/postgres")
 	if err != nil {
 		h.t.Fatal(err)
@@ -212,11 +214,7 @@ func huntPostgres(h *hunt) {
 		return p.Value("SELECT count(*) FROM " + names + " WHERE name LIKE '" + prefix + "%'")
 	}
 	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet), []trouble{
-		{kind: "sessions killed", do: func(d time.Duration, _ int) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				p.Terminate(fmt.Sprintf("application_name = '%s'", p.schema))
-			}
-		}},
+		{kind: "sessions killed", do: again(100*time.Millisecond, p.killSessions)},
 		{kind: "row locked", name: "n0", do: h.lockRows("n0")},
 		{kind: "long snapshot", spares: true, do: inTransaction(h, db, "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM "+names)},
 	})
@@ -235,7 +233,7 @@ func huntMySQL(h *hunt) {
 	db.SetMaxIdleConns(0) // the server may have been restarted
 	version, _, _ := strings.Cut(oneValue(h, db, "SELECT version()"), "-")
 	h.result.Server = "MariaDB " + version
-	h.connect(m.Addr())
+	h.connect()
 	names := m.database + ".holdfast_names"
 	h.lockRows = func(list ...string) func(time.Duration, int) {
 		return inTransaction(h, db, "START TRANSACTION", "SELECT name FROM "+names+" WHERE name IN ('"+strings.Join(list, "', '")+"') FOR UPDATE")
@@ -244,28 +242,21 @@ func huntMySQL(h *hunt) {
 		return oneValue(h, db, "SELECT count(*) FROM "+names+" WHERE name LIKE '"+prefix+"%'")
 	}
 	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet), []trouble{
-		{kind: "sessions killed", do: func(d time.Duration, _ int) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				ids, _ := m.query(fmt.Sprintf("SELECT id FROM information_schema.processlist WHERE db = '%s'", m.database))
-				for _, id := range ids {
-					m.query("KILL " + id)
-				}
-			}
-		}},
+		{kind: "sessions killed", do: again(100*time.Millisecond, m.killSessions)},
 		{kind: "row locked", name: "n0", do: h.lockRows("n0")},
 		{kind: "long snapshot", spares: true, do: inTransaction(h, db, "START TRANSACTION WITH CONSISTENT SNAPSHOT", "SELECT count(*) FROM "+names)},
 	})
 }
 
 func huntEtcd(h *hunt) {
-	h.bed = etcd(h.t)
+	h.bed = ownEtcd(h.t)
 	c := h.bed.etcd
 	var status struct{ Version string }
 	if err := c.Nodes[0].Ask("/v3/maintenance/status", map[string]any{}, &status); err != nil {
 		h.t.Fatal(err)
 	}
 	h.result.Server = "etcd " + status.Version
-	h.connect(c.Addrs()...)
+	h.connect()
 	var all []*servers.Process
 	for _, n := range c.Nodes {
 		all = append(all, n.Process)
@@ -289,7 +280,7 @@ func huntZooKeeper(h *hunt) {
 	}
 	version, _, _ := strings.Cut(stats["zk_version"], "-")
 	h.result.Server = "ZooKeeper " + version
-	h.connect(z.Addrs()...)
+	h.connect()
 	var all []*servers.Process
 	for _, n := range z.Nodes {
 		all = append(all, n.Process)
@@ -307,7 +298,7 @@ func huntZooKeeper(h *hunt) {
 }
 
 func huntSentinel(h *hunt) {
-	h.bed = sentinel(h.t, viaRueidis)
+	h.bed = sentinel(h.t)
 	h.redisVersion()
 	h.connect()
 	g := h.bed.group
@@ -331,8 +322,12 @@ func huntCluster(h *hunt) {
 	c := h.bed.shards
 	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(h.bed.nodes...), []trouble{
 		{kind: "planned failover", do: func(_ time.Duration, i int) {
-			c.Nodes[i].Do("CLUSTER", "FAILOVER") // a primary refuses
-			c.Nodes[(i+3)%6].Do("CLUSTER", "FAILOVER")
+			key := lockKey(h.bed, fmt.Sprint("n", i))
+			old := c.Primary(key)
+			c.Nodes[(slices.Index(c.Nodes, old)+3)%6].Do("CLUSTER", "FAILOVER") // a replica that does not follow refuses
+			for begin := time.Now(); c.Primary(key) == old && time.Since(begin) < 2*time.Second; {
+				time.Sleep(10 * time.Millisecond)
+			}
 			c.AwaitOK()
 		}},
 		{kind: "primary restarted", weak: replaced, after: 2 * keptTTL, do: func(_ time.Duration, i int) {

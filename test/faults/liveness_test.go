@@ -130,8 +130,7 @@ func TestMatrixHasALinePerFaultAndAColumnPerStore(t *testing.T) {
 	got := Matrix([]Result{
 		{Store: "c", Library: "c v1", Server: "C 3", Faults: map[string]*FaultResult{"wiped": {Times: 1, NotPromised: map[string]int{"L3": 4, "L2": 1}}}},
 		{Store: "b", Server: "B 2", Seed: 7, Faults: map[string]*FaultResult{"killed": {Times: 2, Recovery: 1.25, Violations: map[string]int{"S1": 1}}}},
-		{Store: "a", Server: "A 1", Faults: map[string]*FaultResult{"killed": {Times: 1, Recovery: 0.5}, "wiped": {Times: 1, Weaknesses: map[string]int{"data": 7}}}},
-		{Store: "a", Server: "A 1", Faults: map[string]*FaultResult{"killed": {Times: 1, Recovery: 2}}},
+		{Store: "a", Server: "A 1", Faults: map[string]*FaultResult{"killed": {Times: 2, Recovery: 2}, "wiped": {Times: 1, Weaknesses: map[string]int{"data": 7}}}},
 	})
 	want := `| fault | a | b | c |
 |---|---|---|---|

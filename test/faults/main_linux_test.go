@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", parallel)
 	}
 	code := m.Run()
-	process.end()
+	process.End()
 	if err := noGoroutines(); err != nil && code == 0 {
 		fmt.Println(err)
 		code = 1

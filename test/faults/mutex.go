@@ -27,11 +27,8 @@ const (
 // A call takes effect at some time between its start and its end. An acquire needs a free mutex.
 // A release frees the mutex if it is held under the same token. A lease can also expire at any
 // time after its Expiry. A call with an unknown outcome takes effect at any time after its start,
-// or never, and its grant can end at any time.
+// or never, so it makes no history impossible.
 func (h *History) CheckMutex() error {
-	h.mu.Lock()
-	unknown, refused := slices.Clone(h.unknown), slices.Clone(h.refused)
-	h.mu.Unlock()
 	for name, holds := range h.byName() {
 		if slices.ContainsFunc(holds, func(hold Hold) bool { return !hold.exclusive() }) {
 			continue // not used as a mutex
@@ -39,13 +36,11 @@ func (h *History) CheckMutex() error {
 		for len(holds) > 0 {
 			n := min(segment, len(holds))
 			ops := operations(holds[:n])
-			if n == len(holds) { // attempts are checked with the last segment
-				ops = append(ops, attempts(name, unknown, refused)...)
-			}
 			if result := porcupine.CheckOperationsTimeout(mutex, ops, checkLimit); result != porcupine.Ok {
 				// Find the first hold that is not possible.
 				bad := sort.Search(n, func(i int) bool { return !porcupine.CheckOperations(mutex, operations(holds[:i+1])) })
-				return fmt.Errorf("mutex: %q: this history is not possible for a mutex (%s); it ends with:\n%s", name, result, describe(holds[:min(bad+1, n)]))
+				at := holds[min(bad, n-1)].Got
+				return fmt.Errorf("mutex: %q: this history is not possible for a mutex (%s) at %v:\n%s", name, result, at, h.Around(name, at, 5*time.Second))
 			}
 			holds = holds[n:]
 		}
@@ -56,7 +51,7 @@ func (h *History) CheckMutex() error {
 // An op is a step of the model.
 type op struct {
 	kind opKind
-	rank int // rank of the token in the history, from 1; negative for an unknown grant
+	rank int // rank of the token in the history, from 1
 }
 
 type opKind uint8
@@ -65,8 +60,6 @@ const (
 	acquire opKind = iota
 	release        // confirmed
 	expire
-	guess  // an acquire with an unknown outcome
-	refuse // the mutex was held
 )
 
 // A mutexState is the rank of the holder, and the highest rank so far.
@@ -82,18 +75,11 @@ var mutex = porcupine.Model{
 			return s.holder == 0 && o.rank == s.highest+1, mutexState{o.rank, o.rank}
 		case release:
 			return s.holder == o.rank, mutexState{0, s.highest}
-		case expire:
-			if s.holder == o.rank {
-				s.holder = 0
-			}
-			return true, s
-		case guess:
-			if s.holder == 0 {
-				s.holder = o.rank
-			}
-			return true, s
 		}
-		return s.holder != 0, s
+		if s.holder == o.rank {
+			s.holder = 0
+		}
+		return true, s // expire
 	},
 	Hash: func(state any) uint64 {
 		s := state.(mutexState)
@@ -122,34 +108,4 @@ func operations(holds []Hold) (ops []porcupine.Operation) {
 		add(expire, rank, hold.Expiry, never)
 	}
 	return ops
-}
-
-// attempts translates calls without a lease for the model. Calls with an unknown outcome matter
-// only because they can explain refusals.
-func attempts(name string, unknown, refused []Attempt) (ops []porcupine.Operation) {
-	for _, a := range refused {
-		if a.Name == name {
-			ops = append(ops, porcupine.Operation{Input: op{kind: refuse}, Call: int64(a.Asked), Return: int64(a.Ended)})
-		}
-	}
-	if len(ops) == 0 {
-		return nil
-	}
-	for i, a := range unknown {
-		if a.Name == name {
-			ops = append(ops,
-				porcupine.Operation{Input: op{guess, -1 - i}, Call: int64(a.Asked), Return: never},
-				porcupine.Operation{Input: op{expire, -1 - i}, Call: int64(a.Asked) + 1, Return: never})
-		}
-	}
-	return ops
-}
-
-// describe returns the end of a history, for the reader of a failure.
-func describe(holds []Hold) (text string) {
-	for _, hold := range holds[max(0, len(holds)-5):] {
-		text += fmt.Sprintf("  %s token %d: asked %v, got %v, believed until %v, unlocked %v to %v, may expire %v\n",
-			hold.Who, hold.Token, hold.Asked, hold.Got, hold.Believed, hold.Unlock, hold.Freed, hold.Expiry)
-	}
-	return text
 }

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	_ "github.com/holdfast-lock/holdfast/mysqlstore"
 )
@@ -48,12 +46,6 @@ func mysqlBed(t testing.TB, server *servers.MariaDB) *bed {
 
 func (m *mysqlServer) url(addr string) string {
 	return strings.TrimSuffix(m.URL(addr), servers.MariaDBDatabase) + m.database
-}
-
-func (m *mysqlServer) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client, wires) {
-	t.Helper()
-	p := faultproxy.Start(t, m.Addr())
-	return openURL(t, m.url(p.Addr()), opts...), wires{p}
 }
 
 // query returns the first column of a result.

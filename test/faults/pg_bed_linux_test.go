@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	_ "github.com/holdfast-lock/holdfast/pgstore"
 )
@@ -45,12 +43,6 @@ func postgresOn(t testing.TB, p *servers.Postgres) *bed {
 // of the application.
 func (p *pgBed) url(addr string) string {
 	return fmt.Sprintf("%s&schema=%s&application_name=%[2]s", servers.PostgresURL(addr), p.schema)
-}
-
-func (p *pgBed) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client, wires) {
-	t.Helper()
-	proxy := faultproxy.Start(t, p.Addr())
-	return openURL(t, p.url(proxy.Addr()), opts...), wires{proxy}
 }
 
 // left returns an error that lists the names with holders or waiters, and the connections that

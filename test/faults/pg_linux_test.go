@@ -25,22 +25,11 @@ func TestPostgresAFailoverLosesAGrantThatTheReplicaNeverSawAndTheTokenTellsThemA
 		}
 		return nil
 	})
-	old := record(h).must(t, client, "n", longTTL)
-	read, err := resource.read(old.Token())
-	check(t, err)
-	b.pg.Kill()
-	replica.Promote()
-	other := openURL(t, b.pg.url(replica.Addr()))
-	next := record(h).must(t, other, "n", longTTL)
-	if !old.believes() {
-		t.Errorf("the double grant was not shown: the old holder knows already: %v", old.Err())
-	}
-	value, err := resource.read(next.Token())
-	if err != nil {
-		t.Fatalf("the token of the new primary is too low: %v", err)
-	}
-	wantStale(t, resource.write(old.Token(), read))
-	check(t, resource.write(next.Token(), value))
+	_, next := grantedTwice(t, h, resource, client, longTTL, func() *holdfast.Client {
+		b.pg.Kill()
+		replica.Promote()
+		return openURL(t, b.pg.url(replica.Addr()))
+	})
 	check(t, h.CheckTokens())
 	next.mustUnlock(t)
 }

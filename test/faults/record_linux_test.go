@@ -113,6 +113,16 @@ func (h *held) watch() <-chan struct{} {
 	return over
 }
 
+// mustLive fails the test if the lease has ended. Over is the channel of watch.
+func (h *held) mustLive(t testing.TB, over <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-over:
+		t.Errorf("the lease of %s was lost: %v", h.Name(), h.Err())
+	default:
+	}
+}
+
 func (h *held) snapshot() Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,9 +222,3 @@ func check(t testing.TB, err error) {
 }
 
 var errNotYet = errors.New("not yet")
-
-// contextWithCancel returns a context that ends with the test or when the returned function is
-// called.
-func contextWithCancel(t testing.TB) (context.Context, context.CancelFunc) {
-	return context.WithCancel(t.Context())
-}

@@ -32,66 +32,41 @@ type FaultResult struct {
 	Violations  map[string]int `json:",omitempty"` // by invariant
 	Weaknesses  map[string]int `json:",omitempty"` // documented ones, by description
 	NotPromised map[string]int `json:",omitempty"` // what another library does not promise, by invariant
-
-	seeds []uint64 // of the runs with violations
 }
 
 // Matrix returns a table in Markdown: a line per kind of fault, a column per store or other library.
-// Results of one of them are added up.
 func Matrix(results []Result) string {
 	if len(results) == 0 {
 		return "No runs are recorded.\n"
 	}
-	cells := make(map[string]map[string]*FaultResult)
-	stores := make(map[string]string) // and their versions
+	slices.SortFunc(results, func(a, b Result) int { return strings.Compare(a.Store, b.Store) })
+	kinds := make(map[string]bool)
+	var text, versions strings.Builder
+	text.WriteString("| fault |")
 	for _, r := range results {
-		stores[r.Store] = r.Server
+		fmt.Fprintf(&text, " %s |", r.Store)
 		if r.Library != "" {
-			stores[r.Store] = r.Library + " on " + r.Server
+			r.Server = r.Library + " on " + r.Server
 		}
-		for kind, f := range r.Faults {
-			if cells[kind] == nil {
-				cells[kind] = make(map[string]*FaultResult)
-			}
-			c := cells[kind][r.Store]
-			if c == nil {
-				c = &FaultResult{Violations: make(map[string]int), Weaknesses: make(map[string]int), NotPromised: make(map[string]int)}
-				cells[kind][r.Store] = c
-			}
-			c.Times, c.Recovery = c.Times+f.Times, max(c.Recovery, f.Recovery)
-			add(c.Violations, f.Violations)
-			add(c.Weaknesses, f.Weaknesses)
-			add(c.NotPromised, f.NotPromised)
-			if len(f.Violations) > 0 && !slices.Contains(c.seeds, r.Seed) {
-				c.seeds = append(c.seeds, r.Seed)
-			}
+		fmt.Fprintf(&versions, "- %s: %s\n", r.Store, r.Server)
+		for kind := range r.Faults {
+			kinds[kind] = true
 		}
 	}
-	names := slices.Sorted(maps.Keys(stores))
-	var text strings.Builder
-	fmt.Fprintf(&text, "| fault | %s |\n|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
-	for _, kind := range slices.Sorted(maps.Keys(cells)) {
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(results)) + "\n")
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		fmt.Fprintf(&text, "| %s |", kind)
-		for _, name := range names {
-			fmt.Fprintf(&text, " %s |", cells[kind][name].cell())
+		for _, r := range results {
+			fmt.Fprintf(&text, " %s |", r.cell(kind))
 		}
 		text.WriteByte('\n')
 	}
-	text.WriteByte('\n')
-	for _, name := range names {
-		fmt.Fprintf(&text, "- %s: %s\n", name, stores[name])
-	}
-	return text.String()
+	return text.String() + "\n" + versions.String()
 }
 
-func add(sums, more map[string]int) {
-	for k, n := range more {
-		sums[k] += n
-	}
-}
-
-// cell describes the outcome in a few words.
-func (f *FaultResult) cell() string {
+// cell describes the outcome of a kind of fault in a few words.
+func (r *Result) cell(kind string) string {
+	f := r.Faults[kind]
 	if f == nil {
 		return "–"
 	}
@@ -99,8 +74,8 @@ func (f *FaultResult) cell() string {
 	for _, name := range slices.Sorted(maps.Keys(f.Violations)) {
 		list = append(list, fmt.Sprintf("**%s: %d**", name, f.Violations[name]))
 	}
-	for _, seed := range f.seeds {
-		list = append(list, fmt.Sprintf("seed %d", seed))
+	if len(f.Violations) > 0 {
+		list = append(list, fmt.Sprintf("seed %d", r.Seed))
 	}
 	if len(f.Weaknesses) > 0 {
 		list = append(list, "weakness shown")

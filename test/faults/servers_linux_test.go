@@ -3,7 +3,9 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
@@ -21,28 +23,21 @@ type victim struct {
 var victims = map[string]func(t testing.TB) *victim{
 	"Redis": func(t testing.TB) *victim {
 		clock, opts := newClock(t)
-		r := servers.StartRedis(t, opts)
-		return &victim{
-			r.Process, clock, func(t testing.TB) *bed { return redisBed(t, viaRueidis, r) },
-			func(*bed) { forgetScripts(r) }, func(*bed) {},
-		}
+		b := single(t, opts)
+		return &victim{b.nodes[0].Process, clock, func(t testing.TB) *bed { return &bed{t: t, url: b.url, nodes: b.nodes} }, forgetScripts, func(*bed) {}}
 	},
 	"MariaDB": func(t testing.TB) *victim {
 		clock, opts := newClock(t)
 		m := servers.StartMariaDB(t, servers.MariaDBOptions{Env: opts.Env})
-		return &victim{m.Process, clock, func(t testing.TB) *bed { return mysqlBed(t, m) }, func(b *bed) {
-			ids, _ := b.mysql.query(fmt.Sprintf("SELECT id FROM information_schema.processlist WHERE db = '%s'", b.mysql.database))
-			for _, id := range ids {
-				b.mysql.query("KILL " + id) // the connection may have ended by itself
-			}
-		}, func(b *bed) { b.mysql.exec(b.t, "CREATE DATABASE "+b.mysql.database) }}
+		return &victim{
+			m.Process, clock, func(t testing.TB) *bed { return mysqlBed(t, m) }, func(b *bed) { b.mysql.killSessions() },
+			func(b *bed) { b.mysql.exec(b.t, "CREATE DATABASE "+b.mysql.database) },
+		}
 	},
 	"PostgreSQL": func(t testing.TB) *victim {
 		clock, opts := newClock(t)
 		p := servers.StartPostgres(t, servers.PostgresOptions{Env: opts.Env})
-		return &victim{p.Process, clock, func(t testing.TB) *bed { return postgresOn(t, p) }, func(b *bed) {
-			p.Terminate("application_name = '" + b.pg.schema + "'")
-		}, nil}
+		return &victim{p.Process, clock, func(t testing.TB) *bed { return postgresOn(t, p) }, func(b *bed) { b.pg.killSessions() }, nil}
 	},
 }
 
@@ -60,10 +55,10 @@ func TestASingleServerThatFails(t *testing.T) {
 			}{
 				{"a restart keeps locks and tokens", func(t *testing.T, b *bed) { survivesRestart(t, b, v.process.Restart) }},
 				{"a hung server grants nothing before the holder knows", func(t *testing.T, b *bed) {
-					endsOnHungServers(t, b, []*servers.Process{v.process})
+					endsOnHung(t, b, []*servers.Process{v.process})
 				}},
 				{"connections are killed while they are used", func(t *testing.T, b *bed) {
-					goesOnWhile(t, b, func() { v.cutOff(b) })
+					goesOnThrough(t, b, func(b *bed, _ wires) { v.cutOff(b) })
 				}},
 				{"data is lost, and tokens still grow", v.loseData},
 				{"the clock jumps, and tokens still grow", v.setClock}, // the last one, because tokens may fall if data is lost after it
@@ -80,39 +75,54 @@ func TestASingleServerThatFails(t *testing.T) {
 	}
 }
 
-// goesOnWhile causes a fault again and again while clients work under a lock.
-func goesOnWhile(t *testing.T, b *bed, fault func()) {
+// Work continues while servers and connections fail. At the end, the resource has every update,
+// in the order of tokens.
+func TestWorkUnderALockGoesOnThroughFaults(t *testing.T) {
+	t.Parallel()
+	cut := func(_ *bed, w wires) {
+		for range 10 {
+			w[rand.IntN(len(w))].Cut()
+			w.heal()
+			time.Sleep(rand.N(200 * time.Millisecond))
+		}
+	}
+	forget := func(b *bed, _ wires) { forgetScripts(b) }
+	for name, test := range map[string]struct {
+		start func(t testing.TB) *bed
+		fault func(b *bed, w wires)
+	}{
+		"Sentinel, scripts are forgotten": {sentinel, forget},
+		"quorum, scripts are forgotten":   {func(t testing.TB) *bed { return quorumBed(t, 3, servers.RedisOptions{}) }, forget},
+		"etcd, connections are cut":       {etcd, cut},
+		"ZooKeeper, connections are cut":  {zookeeper, cut},
+	} {
+		on(t, name, test.start, func(t *testing.T, b *bed) { goesOnThrough(t, b, test.fault) })
+	}
+}
+
+// goesOnThrough causes a fault again and again while clients work under a lock.
+func goesOnThrough(t *testing.T, b *bed, fault func(b *bed, w wires)) {
 	t.Helper()
 	h, resource := new(History), new(counter)
-	stop := b.busy(h, resource, 4)
+	var all wires // the proxies of all clients
+	stop := b.busy(h, resource, 4, func(opts ...holdfast.Option) *holdfast.Client {
+		c, w := b.openBy(opts...)
+		all = append(all, w...)
+		return c
+	})
 	for range 4 {
-		fault()
+		fault(b, all)
 		progress(t, resource, "work goes on after a fault")
 	}
 	stop()
 }
 
-// forgetScripts makes a server of Redis forget its scripts and end the connections of clients.
-func forgetScripts(node *servers.Redis) {
-	node.Do("SCRIPT", "FLUSH")
-	killConnections(node)
-}
-
-func TestScriptsAreForgottenAndConnectionsKilledWhileInUse(t *testing.T) {
-	t.Parallel()
-	onSentinel(t, func(t *testing.T, b *bed) {
-		primary := b.primary()
-		goesOnWhile(t, b, func() { forgetScripts(primary) })
-	})
-	t.Run("quorum", func(t *testing.T) {
-		t.Parallel()
-		b := quorumBed(t, 3, servers.RedisOptions{})
-		goesOnWhile(t, b, func() {
-			for _, node := range b.nodes {
-				forgetScripts(node)
-			}
-		})
-	})
+// forgetScripts makes servers of Redis forget their scripts and end the connections of clients.
+func forgetScripts(b *bed) {
+	for _, node := range b.nodes {
+		node.Do("SCRIPT", "FLUSH")
+		killConnections(node)
+	}
 }
 
 // setClock shows the weakness that a clock that is set ends leases early or late.
@@ -130,15 +140,15 @@ func (v *victim) setClock(t *testing.T, b *bed) {
 	check(t, held.Renew(t.Context()))
 	held.mustUnlock(t)
 	late := b.open() // a client that has not seen the earlier time
-	for _, c := range []*holdfast.Client{late, other, late} {
+	clients := []*holdfast.Client{late, other, late, late}
+	for i, c := range clients {
+		if i == len(clients)-1 {
+			v.clock.shift(0)
+		}
 		again := record(h).must(t, c, "n", wrong/2)
 		check(t, resource.add(again.Token()))
 		again.mustUnlock(t)
 	}
-	v.clock.shift(0)
-	again := record(h).must(t, late, "n", wrong/2)
-	check(t, resource.add(again.Token()))
-	again.mustUnlock(t)
 	check(t, h.CheckTokens())
 	check(t, resource.check())
 	b.clean(longTTL+soon, client, other, late)
@@ -165,3 +175,14 @@ func (v *victim) loseData(t *testing.T, b *bed) {
 	}
 	b.clean(soon, client, other)
 }
+
+// killSessions ends the connections of clients.
+func (m *mysqlServer) killSessions() {
+	ids, _ := m.query(fmt.Sprintf("SELECT id FROM information_schema.processlist WHERE db = '%s'", m.database))
+	for _, id := range ids {
+		m.query("KILL " + id) // the connection may have ended by itself
+	}
+}
+
+// killSessions ends the connections of clients.
+func (p *pgBed) killSessions() { p.Terminate("application_name = '" + p.schema + "'") }

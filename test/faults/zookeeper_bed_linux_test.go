@@ -3,7 +3,6 @@ package faults
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	_ "github.com/holdfast-lock/holdfast/zkstore"
 )
@@ -32,44 +29,8 @@ type zoo struct {
 	session time.Duration
 }
 
-// lifetime is a testing.TB that lasts as long as the process. It takes too long to start three
-// servers for each test, and most tests do not disturb them.
-type lifetime struct {
-	testing.TB // for the methods that are not called here
-	mu         sync.Mutex
-	cleanups   []func()
-}
-
-func (l *lifetime) Helper()                    {}
-func (l *lifetime) Failed() bool               { return false }
-func (l *lifetime) Logf(text string, a ...any) { fmt.Printf(text+"\n", a...) }
-func (l *lifetime) Fatal(a ...any)             { panic(fmt.Sprint(a...)) }
-
-func (l *lifetime) Cleanup(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cleanups = append(l.cleanups, f)
-}
-
-func (l *lifetime) Fatalf(text string, a ...any) { panic(fmt.Sprintf(text, a...)) }
-
-func (l *lifetime) TempDir() string {
-	dir, err := os.MkdirTemp("", "holdfast-faults-")
-	if err != nil {
-		l.Fatal(err)
-	}
-	l.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-func (l *lifetime) end() {
-	for i := len(l.cleanups) - 1; i >= 0; i-- {
-		l.cleanups[i]()
-	}
-}
-
 var (
-	process lifetime
+	process servers.Host // of servers that tests share, because it takes too long to start them for each test
 	zoos    atomic.Int64
 
 	sharedZoo = sync.OnceValue(func() *servers.ZooKeeperEnsemble {
@@ -91,18 +52,6 @@ func zooBed(t testing.TB, e *servers.ZooKeeperEnsemble, session time.Duration) *
 
 func (z *zoo) url(addrs ...string) string {
 	return fmt.Sprintf("zk://%s%s?session=%v", strings.Join(addrs, ","), z.root, z.session)
-}
-
-// openBy opens a client with its own proxies, so that a fault affects no other client.
-func (z *zoo) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client, wires) {
-	t.Helper()
-	var w wires
-	var addrs []string
-	for _, addr := range z.Addrs() {
-		p := faultproxy.Start(t, addr)
-		w, addrs = append(w, p), append(addrs, p.Addr())
-	}
-	return openURL(t, z.url(addrs...), opts...), w
 }
 
 // left returns an error that lists the nodes below the root, other than empty containers.

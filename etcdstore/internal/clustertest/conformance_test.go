@@ -50,8 +50,7 @@ func TestConformanceOfThreeServers(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			client := dial(t, addrs)
-			// Long enough for twenty waiters to join one after the other on a busy machine.
-			s, err := etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(ttl))
+			s, err := etcdstore.New(client)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -36,20 +36,6 @@ func (q *Queue) Init(config Config) {
 	}
 }
 
-// Names returns how many names have a grant, a turn or waiters.
-func (q *Queue) Names() (n int) {
-	for i := range q.shards {
-		sh := &q.shards[i]
-		sh.mu.Lock()
-		n += len(sh.names)
-		if sh.spare != nil {
-			n--
-		}
-		sh.mu.Unlock()
-	}
-	return n
-}
-
 // A Call is the part of an acquiring call that the queue needs to know.
 type Call struct {
 	Request store.Request

@@ -18,8 +18,8 @@ type Hold interface {
 	Lost(Loss)
 	// ReportLost reports the loss to the observer, if Lost ended the hold.
 	ReportLost()
-	// Renewed reports that the grant was extended by ttl, and what was left of it before.
-	Renewed(ttl time.Duration, rest Rest)
+	// Renewed reports that the grant was extended, and what was left of it before.
+	Renewed(Rest)
 	// RenewFailed reports a renewal whose outcome is unknown.
 	RenewFailed(err error)
 }

@@ -408,7 +408,7 @@ func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed
 func (s *Scheduler) report(g *Grant, rest Rest, out *store.Renewed) {
 	switch out.Status {
 	case store.Extended:
-		s.Hold(g).Renewed(out.TTL, rest)
+		s.Hold(g).Renewed(rest)
 	case store.Unknown:
 		s.Hold(g).RenewFailed(out.Err)
 	}

@@ -2,8 +2,8 @@ package rediscore
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,134 +12,130 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Least versions that have all commands. The store needs LPOS, and on a Cluster SPUBLISH.
-const leastVersion, leastClusterVersion = "6.0.6", "7.0.0"
+const (
+	// Least versions that have all commands. The store needs LPOS, and on a Cluster SPUBLISH.
+	leastVersion, leastClusterVersion = "6.0.6", "7.0.0"
+
+	most    = 80             // percent of memory or connections that may be in use
+	minPush = 1 << 20        // bytes that a subscriber should be allowed to lag behind
+	slowAge = 24 * time.Hour // how far back entries of the slow log are reported
+)
+
+// A look examines a server: see diagnosis.Probe.
+type look = func(n *node) (bad bool, found string, err error)
+
+func probe(id string, level store.Level, risk, remedy string, look look) diagnosis.Probe[*node] {
+	return diagnosis.Probe[*node]{Check: diagnosis.New(id, level, risk, remedy), Look: look}
+}
+
+// none looks whether a counter in INFO is 0. What says what it counts.
+func none(field, what string) look {
+	return func(n *node) (bool, string, error) {
+		count, err := n.count(field)
+		return count > 0, fmt.Sprintf("%d %s since the start", count, what), err
+	}
+}
+
+// setTo looks whether a setting has one of the safe values.
+func setTo(name string, safe ...string) look {
+	return func(n *node) (bool, string, error) {
+		value, err := n.setting(name)
+		return !slices.Contains(safe, value), name + " " + value, err
+	}
+}
+
+// ifSo looks only at servers that meet a condition.
+func ifSo(condition func(n *node) (bool, error), look look) look {
+	return func(n *node) (bool, string, error) {
+		if ok, err := condition(n); err != nil || !ok {
+			return false, "", cmp.Or(err, diagnosis.ErrNotApplicable)
+		}
+		return look(n)
+	}
+}
 
 var probes = []diagnosis.Probe[*node]{
-	{Check: rightsCheck, Look: (*node).lacksRights},
-	{
-		Check: diagnosis.New("redis.version", store.LevelFailure,
-			"the scripts use commands that this version does not have, so no lock can be taken",
-			"update to Redis 6.0.6 or later, for a Cluster to 7.0 or later; or use Valkey"),
-		Look: func(n *node) (bool, string, error) {
+	probe("redis.rights", store.LevelFailure,
+		"locks cannot be taken, renewed or released, or waiters are not woken",
+		"give the user of the store the rights that the documentation of package redisstore lists",
+		(*node).lacksRights),
+	probe("redis.version", store.LevelFailure,
+		"the scripts use commands that this version does not have, so no lock can be taken",
+		"update to Redis 6.0.6 or later, for a Cluster to 7.0 or later; or use Valkey",
+		func(n *node) (bool, string, error) {
 			version, err := n.field("redis_version")
 			least := leastVersion
 			if n.config.Cluster {
 				least = leastClusterVersion
 			}
 			return older(version, least), "version " + cmp.Or(n.info["valkey_version"], version), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.role", store.LevelFailure,
-			"a replica refuses writes, or knows of a lock too late: two holders are possible",
-			"give the address of the primary, or use redis+sentinel:// or redis+cluster://; make the client without reading from replicas (SendToReplicas, ReplicaOnly)"),
-		Look: func(n *node) (bool, string, error) {
+		}),
+	probe("redis.role", store.LevelFailure,
+		"a replica refuses writes, or knows of a lock too late: two holders are possible",
+		"give the address of the primary, or use redis+sentinel:// or redis+cluster://; make the client without reading from replicas (SendToReplicas, ReplicaOnly)",
+		func(n *node) (bool, string, error) {
 			role, err := n.field("role")
 			if n.ReadsReplicas {
 				return true, "the client may read from replicas", nil
 			}
 			return role != "master", "role " + role, err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.loading", store.LevelFailure,
-			"the server does not answer until it has read its data, and leases are lost meanwhile",
-			"wait until the server has started; use a TTL that is longer than a restart takes"),
-		Look: func(n *node) (bool, string, error) {
+		}),
+	probe("redis.loading", store.LevelFailure,
+		"the server does not answer until it has read its data, and leases are lost meanwhile",
+		"wait until the server has started; use a TTL that is longer than a restart takes",
+		func(n *node) (bool, string, error) {
 			loading, err := n.field("loading")
 			if loading != "0" {
 				return true, "the server is reading its data, another " + n.info["loading_eta_seconds"] + " s", err
 			}
 			return false, "the server has read its data", err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.eviction", store.LevelFailure,
-			"the server deletes locks when its memory is full, and two clients hold one name; volatile policies delete locks first, because locks have a TTL",
-			"CONFIG SET maxmemory-policy noeviction, and in redis.conf; give locks a server of their own if a cache needs eviction"),
-		Look: func(n *node) (bool, string, error) {
+		}),
+	probe("redis.eviction", store.LevelFailure,
+		"the server deletes locks when its memory is full, and two clients hold one name; volatile policies delete locks first, because locks have a TTL",
+		"CONFIG SET maxmemory-policy noeviction, and in redis.conf; give locks a server of their own if a cache needs eviction",
+		func(n *node) (bool, string, error) {
 			limit, err := n.count("maxmemory")
 			policy := n.info["maxmemory_policy"]
 			if limit == 0 {
 				return false, "no maxmemory", err
 			}
 			return policy != "noeviction", fmt.Sprintf("maxmemory %s with maxmemory-policy %s", size(limit), policy), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.evicted", store.LevelFailure,
-			"the server has deleted keys to free memory; they may have been locks",
-			"set maxmemory-policy to noeviction; CONFIG RESETSTAT sets the number to 0"),
-		Look: func(n *node) (bool, string, error) {
-			count, err := n.count("evicted_keys")
-			return count > 0, fmt.Sprintf("%d keys evicted since the start", count), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.memory", store.LevelWarning,
-			"at maxmemory new locks are refused; locks that are held can still be renewed and released",
-			"raise maxmemory, or find out which keys need it: redis-cli --bigkeys"),
-		Look: func(n *node) (bool, string, error) {
+		}),
+	probe("redis.evicted", store.LevelFailure,
+		"the server has deleted keys to free memory; they may have been locks",
+		"set maxmemory-policy to noeviction; CONFIG RESETSTAT sets the number to 0",
+		none("evicted_keys", "keys evicted")),
+	probe("redis.memory", store.LevelWarning,
+		"at maxmemory new locks are refused; locks that are held can still be renewed and released",
+		"raise maxmemory, or find out which keys need it: redis-cli --bigkeys",
+		func(n *node) (bool, string, error) {
 			limit, err := n.count("maxmemory")
 			used, err2 := n.count("used_memory")
 			if limit == 0 {
 				return false, size(used) + " used, no maxmemory", cmp.Or(err, err2)
 			}
 			return percent(used, limit) > most, fmt.Sprintf("%s of %s used, %d %%", size(used), size(limit), percent(used, limit)), cmp.Or(err, err2)
-		},
-	},
-	{
-		Check: diagnosis.New("redis.persistence", store.LevelWarning,
-			"a restart loses all locks, and their names are given to others while the holders continue until their deadlines",
-			"appendonly yes; or start the server only after the longest TTL is over"),
-		Look: func(n *node) (bool, string, error) {
-			ok, how, err := n.persists()
-			return !ok, how, err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.empty-restart", store.LevelFailure,
-			"a primary that restarts without its data makes its replicas delete theirs: all locks are lost everywhere",
-			"appendonly yes on the primary and the replicas; or never restart the primary automatically"),
-		Look: func(n *node) (bool, string, error) {
-			replicas, err := n.replicas()
-			if err != nil {
-				return false, "", err
-			}
-			ok, how, err := n.persists()
-			return !ok, fmt.Sprintf("%s, %d replicas", how, replicas), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.fsync", store.LevelWarning,
-			"a power cut loses the locks of the last half minute",
-			"appendfsync always; everysec loses up to two seconds"),
-		Look: func(n *node) (bool, string, error) {
-			if err := n.onlyWithAOF(); err != nil {
-				return false, "", err
-			}
-			policy, err := n.setting("appendfsync")
-			return policy == "no", "appendfsync " + policy, err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.fsync-on-rewrite", store.LevelWarning,
-			"while the append-only file is rewritten nothing is synced to disk, so a power cut loses the locks of that time",
-			"no-appendfsync-on-rewrite no"),
-		Look: func(n *node) (bool, string, error) {
-			if err := n.onlyWithAOF(); err != nil {
-				return false, "", err
-			}
-			value, err := n.setting("no-appendfsync-on-rewrite")
-			return value != "no", "no-appendfsync-on-rewrite " + value, err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.disk", store.LevelFailure,
-			"the server could not write its data, so a restart loses locks; by default it refuses writes until it can",
-			"see the log of the server; check the space and the permissions of its disk"),
-		Look: func(n *node) (bool, string, error) {
+		}),
+	probe("redis.persistence", store.LevelWarning,
+		"a restart loses all locks, and their names are given to others while the holders continue until their deadlines",
+		"appendonly yes; or start the server only after the longest TTL is over",
+		(*node).forgets),
+	probe("redis.empty-restart", store.LevelFailure,
+		"a primary that restarts without its data makes its replicas delete theirs: all locks are lost everywhere",
+		"appendonly yes on the primary and the replicas; or never restart the primary automatically",
+		ifSo((*node).hasReplicas, (*node).forgets)),
+	probe("redis.fsync", store.LevelWarning,
+		"a power cut loses the locks of the last half minute",
+		"appendfsync always; everysec loses up to two seconds",
+		ifSo((*node).hasAOF, setTo("appendfsync", "always", "everysec"))),
+	probe("redis.fsync-on-rewrite", store.LevelWarning,
+		"while the append-only file is rewritten nothing is synced to disk, so a power cut loses the locks of that time",
+		"no-appendfsync-on-rewrite no",
+		ifSo((*node).hasAOF, setTo("no-appendfsync-on-rewrite", "no"))),
+	probe("redis.disk", store.LevelFailure,
+		"the server could not write its data, so a restart loses locks; by default it refuses writes until it can",
+		"see the log of the server; check the space and the permissions of its disk",
+		func(n *node) (bool, string, error) {
 			var failed []string
 			for _, name := range []string{"rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"} {
 				status, err := n.field(name)
@@ -151,86 +147,50 @@ var probes = []diagnosis.Probe[*node]{
 				}
 			}
 			return len(failed) > 0, cmp.Or(strings.Join(failed, ", "), "the last writes to disk succeeded"), nil
-		},
-	},
-	{
-		Check: diagnosis.New("redis.uptime", store.LevelWarning,
-			"the server has restarted lately; if it has lost data, clients that held locks before the restart may still believe that they hold them",
-			"wait for one TTL after a restart without data"),
-		Look: func(n *node) (bool, string, error) {
+		}),
+	probe("redis.uptime", store.LevelWarning,
+		"the server has restarted lately; if it has lost data, clients that held locks before the restart may still believe that they hold them",
+		"wait for one TTL after a restart without data",
+		func(n *node) (bool, string, error) {
 			seconds, err := n.count("uptime_in_seconds")
 			up := time.Duration(seconds) * time.Second
 			return up < n.ttl, fmt.Sprintf("up for %v, the TTL is %v", up, n.ttl), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.replicas", store.LevelWarning,
-			"replication is asynchronous: a failover may promote a replica that has not received a lock, and give the name to a second client",
-			"replicas=N in the URL with the number of all replicas, which narrows the window, but no lock is granted while a replica is down; check tokens at the resource, which makes it harmless; or use etcd or ZooKeeper"),
-		Look: func(n *node) (bool, string, error) {
-			count, err := n.replicas()
-			if errors.Is(err, diagnosis.ErrNotApplicable) {
-				return false, "no replicas", nil
+		}),
+	probe("redis.replicas", store.LevelWarning,
+		"replication is asynchronous: a failover may promote a replica that has not received a lock, and give the name to a second client",
+		"replicas=N in the URL with the number of all replicas, which narrows the window, but no lock is granted while a replica is down; check tokens at the resource, which makes it harmless; or use etcd or ZooKeeper",
+		func(n *node) (bool, string, error) {
+			count, err := n.count("connected_slaves")
+			if count == 0 {
+				return false, "no replicas", err
 			}
 			return int64(n.config.Replicas) < count, fmt.Sprintf("%d replicas, grants wait for %d of them", count, n.config.Replicas), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.replica-acks", store.LevelFailure,
-			"grants wait for more replicas than there are, so no lock can be taken",
-			"start the missing replicas, or lower replicas=N in the URL"),
-		Look: func(n *node) (bool, string, error) {
-			if n.config.Replicas == 0 {
-				return false, "", diagnosis.ErrNotApplicable
-			}
-			count, err := n.count("connected_slaves")
-			return count < int64(n.config.Replicas), fmt.Sprintf("grants wait for %d replicas, %d are connected", n.config.Replicas, count), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.min-replicas", store.LevelWarning,
-			"a primary that is cut off from its replicas continues to grant locks while a promoted replica grants them too",
-			"min-replicas-to-write 1 and min-replicas-max-lag below the TTL in seconds"),
-		Look: func(n *node) (bool, string, error) {
-			if _, err := n.replicas(); err != nil {
-				return false, "", err
-			}
+		}),
+	probe("redis.min-replicas", store.LevelWarning,
+		"a primary that is cut off from its replicas continues to grant locks while a promoted replica grants them too",
+		"min-replicas-to-write 1 and min-replicas-max-lag below the TTL in seconds",
+		ifSo((*node).hasReplicas, func(n *node) (bool, string, error) {
 			least, err := n.number("min-replicas-to-write")
 			lag, err2 := n.number("min-replicas-max-lag")
 			return least == 0 || lag == 0 || time.Duration(lag)*time.Second > n.ttl,
 				fmt.Sprintf("min-replicas-to-write %d, min-replicas-max-lag %d", least, lag), cmp.Or(err, err2)
-		},
-	},
-	{
-		Check: diagnosis.New("redis.cluster", store.LevelFailure,
-			"names whose slots are not served cannot be locked, and their leases are lost",
-			"redis-cli --cluster check HOST:PORT; bring back the primaries that are down, or promote their replicas"),
-		Look: func(n *node) (bool, string, error) {
-			if !n.config.Cluster {
-				return false, "", diagnosis.ErrNotApplicable
-			}
+		})),
+	probe("redis.cluster", store.LevelFailure,
+		"names whose slots are not served cannot be locked, and their leases are lost",
+		"redis-cli --cluster check HOST:PORT; bring back the primaries that are down, or promote their replicas",
+		ifSo((*node).isCluster, func(n *node) (bool, string, error) {
 			info, err := n.fields("CLUSTER", "INFO")
 			return info["cluster_state"] != "ok" || info["cluster_slots_ok"] != "16384",
 				fmt.Sprintf("cluster_state %s, %s of 16384 slots", info["cluster_state"], info["cluster_slots_ok"]), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.cluster-coverage", store.LevelNote,
-			"if one slot is not served, the whole Cluster refuses all locks",
-			"cluster-require-full-coverage no keeps the names of the other slots available"),
-		Look: func(n *node) (bool, string, error) {
-			if !n.config.Cluster {
-				return false, "", diagnosis.ErrNotApplicable
-			}
-			value, err := n.setting("cluster-require-full-coverage")
-			return value == "yes", "cluster-require-full-coverage " + value, err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.push-buffer", store.LevelWarning,
-			"the server closes the connection of a client that is slow to read its wake-ups; its waiters then poll until they listen again",
-			"client-output-buffer-limit pubsub 32mb 8mb 60, the default"),
-		Look: func(n *node) (bool, string, error) {
+		})),
+	probe("redis.cluster-coverage", store.LevelNote,
+		"if one slot is not served, the whole Cluster refuses all locks",
+		"cluster-require-full-coverage no keeps the names of the other slots available",
+		ifSo((*node).isCluster, setTo("cluster-require-full-coverage", "no"))),
+	probe("redis.push-buffer", store.LevelWarning,
+		"the server closes the connection of a client that is slow to read its wake-ups; its waiters then poll until they listen again",
+		"client-output-buffer-limit pubsub 32mb 8mb 60, the default",
+		func(n *node) (bool, string, error) {
 			value, err := n.setting("client-output-buffer-limit")
 			_, limits, _ := strings.Cut(value, "pubsub ")
 			words := strings.Fields(limits)
@@ -240,76 +200,46 @@ var probes = []diagnosis.Probe[*node]{
 			hard, _ := strconv.ParseInt(words[0], 10, 64)
 			soft, _ := strconv.ParseInt(words[1], 10, 64)
 			return hard > 0 && hard < minPush || soft > 0 && soft < minPush, "client-output-buffer-limit pubsub " + limits, nil
-		},
-	},
-	{
-		Check: diagnosis.New("redis.idle-timeout", store.LevelWarning,
-			"the server closes idle connections; the next lock has to connect first, and a call that was just sent fails",
-			"timeout 0, and tcp-keepalive to find dead clients"),
-		Look: func(n *node) (bool, string, error) {
-			seconds, err := n.number("timeout")
-			return seconds > 0, fmt.Sprintf("timeout %d", seconds), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.clients", store.LevelWarning,
-			"above maxclients the server refuses connections, and a program that must connect again loses its leases",
-			"raise maxclients and the limit of open files, or use fewer connections"),
-		Look: func(n *node) (bool, string, error) {
+		}),
+	probe("redis.idle-timeout", store.LevelWarning,
+		"the server closes idle connections; the next lock has to connect first, and a call that was just sent fails",
+		"timeout 0, and tcp-keepalive to find dead clients",
+		setTo("timeout", "0")),
+	probe("redis.clients", store.LevelWarning,
+		"above maxclients the server refuses connections, and a program that must connect again loses its leases",
+		"raise maxclients and the limit of open files, or use fewer connections",
+		func(n *node) (bool, string, error) {
 			clients, err := n.count("connected_clients")
 			limit, err2 := n.count("maxclients")
 			if err == nil && err2 != nil { // before 7.0
 				limit, err2 = n.number("maxclients")
 			}
 			return percent(clients, limit) > most, fmt.Sprintf("%d of %d connections", clients, limit), cmp.Or(err, err2)
-		},
-	},
-	{
-		Check: diagnosis.New("redis.rejected", store.LevelWarning,
-			"the server has refused connections because there were too many; programs may have lost leases",
-			"raise maxclients; CONFIG RESETSTAT sets the number to 0"),
-		Look: func(n *node) (bool, string, error) {
-			count, err := n.count("rejected_connections")
-			return count > 0, fmt.Sprintf("%d connections refused since the start", count), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.fork", store.LevelWarning,
-			"the server is blocked while it forks to save its data, and renewals wait for it",
-			"use a longer TTL, less memory, or a machine with faster page tables; disable snapshots if there is an append-only file"),
-		Look: func(n *node) (bool, string, error) {
+		}),
+	probe("redis.rejected", store.LevelWarning,
+		"the server has refused connections because there were too many; programs may have lost leases",
+		"raise maxclients; CONFIG RESETSTAT sets the number to 0",
+		none("rejected_connections", "connections refused")),
+	probe("redis.fork", store.LevelWarning,
+		"the server is blocked while it forks to save its data, and renewals wait for it",
+		"use a longer TTL, less memory, or a machine with faster page tables; disable snapshots if there is an append-only file",
+		func(n *node) (bool, string, error) {
 			micros, err := n.count("latest_fork_usec")
 			took := time.Duration(micros) * time.Microsecond
 			return took > n.ttl/10, fmt.Sprintf("the last fork took %v", took), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.delayed-fsync", store.LevelWarning,
-			"the disk is too slow: the server was blocked because the previous sync had not ended",
-			"use a faster disk, or one that other programs do not use; CONFIG RESETSTAT sets the number to 0"),
-		Look: func(n *node) (bool, string, error) {
-			if err := n.onlyWithAOF(); err != nil {
-				return false, "", err
-			}
-			count, err := n.count("aof_delayed_fsync")
-			return count > 0, fmt.Sprintf("%d syncs delayed since the start", count), err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.huge-pages", store.LevelWarning,
-			"with transparent huge pages each write after a fork copies megabytes, and the server is blocked meanwhile",
-			"disable-thp yes, or: echo never > /sys/kernel/mm/transparent_hugepage/enabled"),
-		Look: func(n *node) (bool, string, error) {
-			value, err := n.setting("disable-thp")
-			return value != "yes", "disable-thp " + value, err
-		},
-	},
-	{
-		Check: diagnosis.New("redis.slow-commands", store.LevelWarning,
-			"one command at a time is executed: renewals wait behind a slow one, and leases are lost",
-			"see SLOWLOG GET; do without KEYS, and without large ranges and scripts, or give locks a server of their own; SLOWLOG RESET empties the log"),
-		Look: (*node).slowCommands,
-	},
+		}),
+	probe("redis.delayed-fsync", store.LevelWarning,
+		"the disk is too slow: the server was blocked because the previous sync had not ended",
+		"use a faster disk, or one that other programs do not use; CONFIG RESETSTAT sets the number to 0",
+		ifSo((*node).hasAOF, none("aof_delayed_fsync", "syncs delayed"))),
+	probe("redis.huge-pages", store.LevelWarning,
+		"with transparent huge pages each write after a fork copies megabytes, and the server is blocked meanwhile",
+		"disable-thp yes, or: echo never > /sys/kernel/mm/transparent_hugepage/enabled",
+		setTo("disable-thp", "yes")),
+	probe("redis.slow-commands", store.LevelWarning,
+		"one command at a time is executed: renewals wait behind a slow one, and leases are lost",
+		"see SLOWLOG GET; do without KEYS, and without large ranges and scripts, or give locks a server of their own; SLOWLOG RESET empties the log",
+		(*node).slowCommands),
 }
 
 // slowCommands reports commands of the last day that took more than a tenth of the TTL. It does

@@ -35,3 +35,22 @@ func TestServerClockNoticesOnlyStepsAhead(t *testing.T) {
 		})
 	}
 }
+
+// A message that grants a name has the time of the server, like a reply.
+func TestAMessageShowsThatTheClockWasSet(t *testing.T) {
+	q := newQueue(t)
+	s, req := openAs(t, q.server.Addr(), "", "", Config{Counters: QuorumCounters}), q.request()
+	q.refused(s, req)
+	q.woken(s, req) // its subscription has started
+	q.refused(s, req)
+	channel := q.server.Must("PUBSUB", "CHANNELS", "*").([]any)[0].(string)
+	for i, ahead := range []time.Duration{0, time.Minute} {
+		now := decimal(time.Now().Add(ahead).UnixMilli())
+		q.server.Must("PUBLISH", channel, req.ID.String()+"\t"+now+"\tholdfast:lock:x")
+		q.woken(s, req)
+		if n, _ := s.ClockJumps(); n != uint64(i) {
+			t.Errorf("%d jumps after a message of a clock that is %v ahead", n, ahead)
+		}
+		q.refused(s, req)
+	}
+}

@@ -137,12 +137,11 @@ func (n *node) setting(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for key, value := range pairs(v) {
-		if key == name {
-			return value, nil
-		}
+	value, ok := pairs(v)[name]
+	if !ok {
+		return "", fmt.Errorf("this server has no setting %s", name)
 	}
-	return "", fmt.Errorf("this server has no setting %s", name)
+	return value, nil
 }
 
 // number returns a setting that is a number.
@@ -157,21 +156,12 @@ func (n *node) number(name string) (int64, error) {
 // pairs converts a reply with names and values. In newer versions of the protocol it is a map.
 func pairs(v any) map[string]string {
 	all := make(map[string]string)
-	switch v := v.(type) {
-	case []any:
-		for pair := range slices.Chunk(v, 2) {
-			if len(pair) == 2 {
-				all[text(pair[0])] = text(pair[1])
-			}
-		}
-	case map[string]any:
-		for key, value := range v {
-			all[key] = text(value)
-		}
-	case map[any]any:
-		for key, value := range v {
-			all[text(key)] = text(value)
-		}
+	for pair := range slices.Chunk(list(v), 2) {
+		all[text(pair[0])] = text(pair[len(pair)-1])
+	}
+	named, _ := v.(map[string]any)
+	for name, value := range named {
+		all[name] = text(value)
 	}
 	return all
 }
@@ -191,48 +181,29 @@ func (n *node) clock() (time.Time, error) {
 	return time.Unix(seconds, micros*1000), errors.Join(err1, err2)
 }
 
-// replicas returns the number of connected replicas, or ErrNotApplicable if there are none.
-func (n *node) replicas() (int64, error) {
+func (n *node) isCluster() (bool, error) { return n.config.Cluster, nil }
+
+func (n *node) hasReplicas() (bool, error) {
 	count, err := n.count("connected_slaves")
-	if err == nil && count == 0 {
-		err = diagnosis.ErrNotApplicable
-	}
-	return count, err
+	return count > 0, err
 }
 
-// persists reports whether the server writes its data to disk, and how.
-func (n *node) persists() (bool, string, error) {
+func (n *node) hasAOF() (bool, error) {
 	aof, err := n.field("aof_enabled")
-	if err != nil {
-		return false, "", err
-	}
-	if aof == "1" {
-		return true, "append-only file", nil
+	return aof == "1", err
+}
+
+// forgets looks whether the server writes its data to disk.
+func (n *node) forgets() (bad bool, found string, err error) {
+	if ok, err := n.hasAOF(); ok || err != nil {
+		return false, "append-only file", err
 	}
 	save, err := n.setting("save")
-	switch {
-	case err != nil:
-		return false, "", err
-	case save != "":
-		return true, "snapshots, save " + save, nil
+	if save != "" {
+		return false, "snapshots, save " + save, err
 	}
-	return false, "no append-only file and no snapshots", nil
+	return true, "no append-only file and no snapshots", err
 }
-
-// onlyWithAOF returns ErrNotApplicable if the server has no append-only file.
-func (n *node) onlyWithAOF() error {
-	aof, err := n.field("aof_enabled")
-	if err == nil && aof != "1" {
-		err = diagnosis.ErrNotApplicable
-	}
-	return err
-}
-
-const (
-	most    = 80             // percent of memory or connections that may be in use
-	minPush = 1 << 20        // bytes that a subscriber should be allowed to lag behind
-	slowAge = 24 * time.Hour // how far back entries of the slow log are reported
-)
 
 func percent(part, whole int64) int64 { return part * 100 / max(1, whole) }
 

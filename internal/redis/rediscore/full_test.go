@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -19,32 +20,20 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	readers := []store.Request{shared, shared}
 	for i := range readers {
 		readers[i].ID = store.NewID()
-		if answer := q.ask(q.owner, readers[i]); !answer.Granted() {
-			t.Fatalf("%+v", answer.Refusal)
-		}
+		suites.Granted(t, q.owner, readers[i])
 	}
 	repeated := plain("repeated")
-	if answer := q.ask(q.owner, repeated); !answer.Granted() {
-		t.Fatalf("%+v", answer.Refusal)
-	}
+	suites.Granted(t, q.owner, repeated)
 	q.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	q.server.Must("CONFIG", "SET", "maxmemory", "1mb")
-	release := func(s *Store, req store.Request, keep store.Keep) {
-		t.Helper()
-		if err := s.Release(q.ctx, req.Name, req.ID, keep); err != nil {
-			t.Fatalf("release: %v", err)
-		}
-	}
-	if answer := q.ask(q.owner, repeated); !answer.Granted() {
-		t.Fatalf("%+v", answer.Refusal)
-	}
-	release(q.owner, repeated, store.Keep{})
+	suites.Granted(t, q.owner, repeated)
+	suites.Release(t, q.owner, repeated)
 	if _, err := q.owner.Acquire(q.ctx, plain("new")); err == nil || !strings.Contains(err.Error(), "raise maxmemory") {
 		t.Fatalf("error %v, want that a new lock is refused", err)
 	}
 	renew := func(s *Store, req store.Request) {
 		t.Helper()
-		out, err := s.Renew(q.ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: time.Minute, Mode: req.Mode}})
+		out, err := s.Renew(q.ctx, []store.Renewal{suites.Renewal(req)})
 		if err != nil || out[0].Status != store.Extended {
 			t.Fatalf("renewal: %+v, %v", out, err)
 		}
@@ -56,20 +45,20 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	}
 	q.release()
 	q.woken(s, waiting)
-	if answer := q.ask(s, waiting); !answer.Granted() {
-		t.Fatalf("%+v", answer.Refusal)
-	}
+	suites.Granted(t, s, waiting)
 	waiting.TTL *= 2 // so that the request goes to the server
 	if answer := q.ask(s, waiting); !answer.Granted() || answer.TTL != waiting.TTL {
 		t.Fatalf("%+v", answer)
 	}
 	renew(s, waiting)
-	release(s, waiting, store.Keep{State: store.Cooling, For: time.Minute})
+	if err := s.Release(q.ctx, waiting.Name, waiting.ID, store.Keep{State: store.Cooling, For: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Break(q.ctx, waiting.Name, waiting.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, req := range readers {
-		release(q.owner, req, store.Keep{})
+		suites.Release(t, q.owner, req)
 	}
 	if left := q.server.Must("KEYS", "*").([]any); len(left) != 1 {
 		t.Errorf("keys left: %v, want the counter only", left)
@@ -96,7 +85,5 @@ func TestAServerThatForbidsToPublishKeepsTheQueue(t *testing.T) {
 		t.Errorf("second release: %v, want that the first one ended the grant", err)
 	}
 	q.refused(q.owner, next)
-	if answer := q.ask(q.owner, first); !answer.Granted() {
-		t.Errorf("the first waiter was refused: %+v", answer.Refusal)
-	}
+	suites.Granted(t, q.owner, first)
 }

@@ -10,13 +10,23 @@ import (
 const (
 	briefHold    = 2 * time.Millisecond // after a longer hold there may be waiters, and a plain release would need a second round trip
 	contendedFor = time.Second          // how long a name counts as contended after a call found other clients that want it
-	maxHints     = 1 << 20              // entries of a hintMap; grants that are never released stay in it
+
+	// Entries of a hintMap. Grants that are never released, and names that are not asked for again, stay
+	// in it.
+	maxGrants, maxNames = 1 << 20, 1 << 14
 )
 
 // hints choose the lane that needs one round trip. A wrong hint only costs a second round trip.
 type hints struct {
-	plain     hintMap[store.ID, plainGrant] // grants of the plain lane
-	contended recentNames                   // names that others want
+	plain     hintMap[store.ID, plainGrant]  // grants of the plain lane
+	contended hintMap[string, time.Duration] // until when names count as contended
+}
+
+func newHints() hints {
+	return hints{
+		hintMap[store.ID, plainGrant]{max: maxGrants, m: make(map[store.ID]plainGrant)},
+		hintMap[string, time.Duration]{max: maxNames, m: make(map[string]time.Duration)},
+	}
 }
 
 type plainGrant struct {
@@ -26,15 +36,16 @@ type plainGrant struct {
 
 // A hintMap is a map with a mutex. When it is full, all entries are removed.
 type hintMap[K comparable, V any] struct {
-	mu sync.Mutex
-	m  map[K]V
+	max int
+	mu  sync.Mutex
+	m   map[K]V
 }
 
 func (h *hintMap[K, V]) put(key K, value V) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.m == nil || len(h.m) >= maxHints {
-		h.m = make(map[K]V)
+	if len(h.m) >= h.max {
+		clear(h.m)
 	}
 	h.m[key] = value
 }
@@ -50,48 +61,16 @@ func (h *hintMap[K, V]) get(key K, take bool) (value V, ok bool) {
 	return value, ok
 }
 
-// recentNames is a set of names. Each name stays in it for contendedFor. Names that are no longer in
-// it are removed by later calls, whatever names these are for.
-type recentNames struct {
-	mu       sync.Mutex
-	now, old map[string]time.Duration // until when each name is in the set
-	turned   time.Duration            // since when names are added to now; old has those before
-}
-
-// turn removes the names that have been added long ago. The caller holds the mutex.
-func (r *recentNames) turn(now time.Duration) {
-	if now-r.turned <= contendedFor {
-		return
+// setContended records whether others want a name.
+func (h *hints) setContended(name string, is bool) {
+	if is {
+		h.contended.put(name, sinceBase()+contendedFor)
+	} else {
+		h.contended.get(name, true)
 	}
-	r.old, r.now = r.now, nil
-	if now-r.turned > 2*contendedFor {
-		r.old = nil
-	}
-	r.turned = now
 }
 
-func (r *recentNames) add(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := sinceBase()
-	r.turn(now)
-	if r.now == nil {
-		r.now = make(map[string]time.Duration)
-	}
-	r.now[name] = now + contendedFor
-}
-
-func (r *recentNames) remove(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.now, name)
-	delete(r.old, name)
-}
-
-func (r *recentNames) has(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := sinceBase()
-	r.turn(now)
-	return max(r.now[name], r.old[name]) > now
+func (h *hints) isContended(name string) bool {
+	until, _ := h.contended.get(name, false)
+	return until > sinceBase()
 }

@@ -7,28 +7,25 @@ import (
 	"time"
 )
 
+// Names that others want must not stay in memory until they are taken again.
 func TestContendedNamesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer func(before time.Time) { base = before }(base)
 		base = time.Now() // fake time is before the start of the program
-		var r recentNames
-		for i := range 1000 {
-			r.add(fmt.Sprint("n", i))
-			time.Sleep(contendedFor / 100)
+		h := newHints()
+		for i := range 4 * maxNames {
+			h.setContended(fmt.Sprint("n", i), true)
 		}
-		if !r.has("n999") || !r.has("n950") || r.has("n899") {
-			t.Errorf("the last: %v, half as old as a name may get: %v, older: %v", r.has("n999"), r.has("n950"), r.has("n899"))
+		h.setContended("last", true)
+		if n := len(h.contended.m); n > maxNames {
+			t.Errorf("%d names, want %d at most", n, maxNames)
 		}
-		if n := len(r.now) + len(r.old); n > 210 {
-			t.Errorf("%d names, want those of the last two times %v", n, contendedFor)
+		if !h.isContended("last") {
+			t.Error("the last name does not count as contended")
 		}
-		r.remove("n999")
-		if r.has("n999") {
-			t.Error("a name that was removed is still there")
-		}
-		time.Sleep(3 * contendedFor)
-		if r.has("other"); len(r.now)+len(r.old) > 0 {
-			t.Errorf("%d names, want none", len(r.now)+len(r.old))
+		time.Sleep(contendedFor)
+		if h.isContended("last") {
+			t.Errorf("a name counts as contended after %v", contendedFor)
 		}
 	})
 }

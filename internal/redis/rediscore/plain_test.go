@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -26,10 +26,7 @@ type slowNet struct {
 	first    []<-chan result // the calls in flight, not in a batch
 }
 
-type result struct {
-	store.Answer
-	err error
-}
+type result = suites.LaterResult[store.Answer]
 
 func newSlowNet(t *testing.T) *slowNet {
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
@@ -39,10 +36,8 @@ func newSlowNet(t *testing.T) *slowNet {
 	for _, s := range []*Store{c.s, c.other} { // the server learns the scripts
 		for i := range 2 {
 			req := plain(fmt.Sprint("warm", i))
-			c.must(s, req)
-			if err := s.Release(c.ctx(), req.Name, req.ID, store.Keep{}); err != nil {
-				t.Fatal(err)
-			}
+			suites.Granted(c, s, req)
+			suites.Release(c, s, req)
 		}
 	}
 	c.hold()
@@ -51,77 +46,31 @@ func newSlowNet(t *testing.T) *slowNet {
 
 // hold holds the network while maxInFlight calls are in flight, so that further calls are batched.
 func (c *slowNet) hold() {
-	servers.Poll(c, 10*time.Second, func() error { // a call returns before it is counted as done
-		if n := c.s.batch.Len(); n > 0 {
-			return fmt.Errorf("%d calls in flight", n)
-		}
-		return nil
-	})
+	suites.Eventually(c, "calls are in flight", func() bool { return c.s.batch.Len() == 0 }) // a call returns before it is counted as done
 	c.proxy.ToServer.Hold()
 	for i := range maxInFlight {
-		c.first = append(c.first, c.later(c.ctx(), plain(fmt.Sprint("first", i, store.NewID()))))
+		c.first = append(c.first, c.later(suites.Limited(c), plain(fmt.Sprint("first", i, store.NewID()))))
 	}
 }
 
-func (c *slowNet) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	c.Cleanup(cancel)
-	return ctx
-}
-
-func plain(name string) store.Request {
-	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Owner: "me"}
-}
-
-func (c *slowNet) must(s *Store, req store.Request) store.Answer {
-	c.Helper()
-	answer, err := s.Acquire(c.ctx(), req)
-	if err != nil || !answer.Granted() {
-		c.Fatalf("%+v, %v", answer.Refusal, err)
-	}
-	return answer
-}
+var plain = suites.Request
 
 // later makes a call, and returns when it is in flight or queued.
 func (c *slowNet) later(ctx context.Context, req store.Request) <-chan result {
 	c.Helper()
-	n, done := c.s.batch.Len(), make(chan result, 1)
-	go func() {
-		answer, err := c.s.Acquire(ctx, req)
-		done <- result{answer, err}
-	}()
-	servers.Poll(c, 10*time.Second, func() error {
-		if c.s.batch.Len() <= n {
-			return errors.New("the call is not in flight")
-		}
-		return nil
-	})
-	return done
+	return suites.Later(c, c.s.batch.Len, func() (store.Answer, error) { return c.s.Acquire(ctx, req) })
 }
 
 func (c *slowNet) granted(all ...<-chan result) (tokens []int64) {
 	c.Helper()
 	for i, one := range all {
 		r := <-one
-		if r.err != nil || !r.Granted() {
-			c.Fatalf("%d: %+v, %v", i, r.Refusal, r.err)
+		if r.Err != nil || !r.Value.Granted() {
+			c.Fatalf("%d: %+v, %v", i, r.Value.Refusal, r.Err)
 		}
-		tokens = append(tokens, r.Token)
+		tokens = append(tokens, r.Value.Token)
 	}
 	return tokens
-}
-
-// free returns an error unless a name is free.
-func (c *slowNet) free(name string) error {
-	req := plain(name)
-	answer, err := c.other.Acquire(c.ctx(), req)
-	if err != nil {
-		return err
-	}
-	if !answer.Granted() {
-		return fmt.Errorf("%s is held: %+v", name, answer.Refusal)
-	}
-	return c.other.Release(c.ctx(), name, req.ID, store.Keep{})
 }
 
 func TestConcurrentCallsAreBatched(t *testing.T) {
@@ -131,7 +80,7 @@ func TestConcurrentCallsAreBatched(t *testing.T) {
 	var all []<-chan result
 	for i := range n {
 		reqs = append(reqs, plain(fmt.Sprint("n", i)))
-		all = append(all, c.later(c.ctx(), reqs[i]))
+		all = append(all, c.later(suites.Limited(c), reqs[i]))
 	}
 	c.server.Must("CONFIG", "RESETSTAT")
 	c.proxy.Heal()
@@ -145,83 +94,34 @@ func TestConcurrentCallsAreBatched(t *testing.T) {
 		t.Errorf("commands: %v", got)
 	}
 	// Each caller holds its lock, and can release it.
-	answer, err := c.other.Acquire(c.ctx(), plain("n3"))
-	if err != nil || answer.Granted() {
-		t.Fatalf("%+v, %v", answer, err)
-	}
-	if h := answer.Refusal.Holders[0]; h.ID != reqs[3].ID || h.Token != tokens[3] || h.Left <= 0 || h.Left > reqs[3].TTL {
+	if h := suites.Refused(t, c.other, plain("n3")).Holders[0]; h.ID != reqs[3].ID || h.Token != tokens[3] || h.Left <= 0 || h.Left > reqs[3].TTL {
 		t.Errorf("%+v", h)
 	}
 	for _, req := range reqs {
-		if err := c.s.Release(c.ctx(), req.Name, req.ID, store.Keep{}); err != nil {
-			t.Error(err)
-		}
-		if err := c.free(req.Name); err != nil {
-			t.Error(err)
-		}
+		suites.Release(t, c.s, req)
+		suites.Granted(t, c.other, plain(req.Name))
 	}
 }
 
-// In this test two goroutines compete for each name.
-func TestManyConcurrentLocksLeaveNothingBehind(t *testing.T) {
-	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
-	s := open(t, server.Addr())
-	const goroutines, pairs = 64, 100
-	held := make([]atomic.Int32, goroutines/2)
-	var wg sync.WaitGroup
-	for g := range goroutines {
-		wg.Go(func() {
-			for taken := 0; taken < pairs; {
-				req := plain(fmt.Sprint("n", g/2))
-				answer, err := s.Acquire(t.Context(), req)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if !answer.Granted() {
-					continue
-				}
-				if n := held[g/2].Add(1); n != 1 {
-					t.Errorf("%d hold %s", n, req.Name)
-				}
-				held[g/2].Add(-1)
-				taken++
-				if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	got := calls(t, server)
-	if got["evalsha"] >= goroutines*pairs || got["incrby"] == 0 {
-		t.Errorf("%d pairs took %v", goroutines*pairs, got)
-	}
-	if left := server.Must("KEYS", "*").([]any); len(left) != 1 {
-		t.Errorf("keys left: %v", left)
-	}
-}
-
-func TestAHeldLockIsRefusedAloneInABatch(t *testing.T) {
+func TestACallOfABatchFailsAlone(t *testing.T) {
 	c := newSlowNet(t)
 	holder := plain("held")
-	c.must(c.other, holder)
-	a, held, b := c.later(c.ctx(), plain("a")), c.later(c.ctx(), plain("held")), c.later(c.ctx(), plain("b"))
+	suites.Granted(t, c.other, holder)
+	c.server.Must("SET", Prefix+"lock:foreign", "1")
+	var calls []<-chan result
+	for _, name := range []string{"a", "held", "foreign", "b"} {
+		calls = append(calls, c.later(suites.Limited(t), plain(name)))
+	}
 	c.proxy.Heal()
-	c.granted(a, b)
-	r := <-held
-	if r.err != nil || r.Granted() || r.Refusal.Holders[0].ID != holder.ID || r.Refusal.Holders[0].Left <= 0 {
-		t.Errorf("%+v, %v", r.Answer, r.err)
+	c.granted(calls[0], calls[3])
+	if r := <-calls[1]; r.Err != nil || r.Value.Granted() || r.Value.Refusal.Holders[0].ID != holder.ID {
+		t.Errorf("held: %+v", r)
 	}
-	if n := c.server.Must("LLEN", Prefix+"lock:held"); n != int64(1) {
-		t.Errorf("%v records of one holder", n)
+	if r := <-calls[2]; r.Err == nil || !strings.Contains(r.Err.Error(), "another program") {
+		t.Errorf("foreign: %+v", r)
 	}
-	if err := c.other.Release(c.ctx(), "held", holder.ID, store.Keep{}); err != nil {
-		t.Error(err)
-	}
-	if err := c.free("held"); err != nil {
-		t.Error(err)
-	}
+	suites.Release(t, c.other, holder)
+	suites.Granted(t, c.other, plain("held"))
 }
 
 func TestTokensOfABatchGrowWhenTheCounterIsLost(t *testing.T) {
@@ -231,10 +131,10 @@ func TestTokensOfABatchGrowWhenTheCounterIsLost(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := newSlowNet(t)
-			before := c.must(c.other, plain("before")).Token
+			before := suites.Granted(t, c.other, plain("before")).Token
 			var all []<-chan result
 			for i := range 5 {
-				all = append(all, c.later(c.ctx(), plain(fmt.Sprint("n", i))))
+				all = append(all, c.later(suites.Limited(c), plain(fmt.Sprint("n", i))))
 			}
 			change(c)
 			time.Sleep(250 * time.Millisecond) // a failover to a replica that lags behind takes longer
@@ -245,7 +145,7 @@ func TestTokensOfABatchGrowWhenTheCounterIsLost(t *testing.T) {
 			if tokens[0] <= before || len(slices.Compact(tokens)) != 5 {
 				t.Errorf("tokens %v after %d", tokens, before)
 			}
-			if after := c.must(c.other, plain("after")).Token; after <= tokens[len(tokens)-1] {
+			if after := suites.Granted(t, c.other, plain("after")).Token; after <= tokens[len(tokens)-1] {
 				t.Errorf("token %d after %v", after, tokens)
 			}
 		})
@@ -255,16 +155,14 @@ func TestTokensOfABatchGrowWhenTheCounterIsLost(t *testing.T) {
 func TestACancelledCallInTheQueueIsNotSent(t *testing.T) {
 	c := newSlowNet(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	given, other := c.later(ctx, plain("given")), c.later(c.ctx(), plain("other"))
+	given, other := c.later(ctx, plain("given")), c.later(suites.Limited(c), plain("other"))
 	cancel()
-	if r := <-given; !errors.Is(r.err, context.Canceled) {
-		t.Errorf("%+v, %v", r.Answer, r.err)
+	if r := <-given; !errors.Is(r.Err, context.Canceled) {
+		t.Errorf("%+v", r)
 	}
 	c.proxy.Heal()
 	c.granted(other)
-	if err := c.free("given"); err != nil {
-		t.Error(err)
-	}
+	suites.Granted(t, c.other, plain("given"))
 }
 
 // A heldConn holds calls before they are written, as a client library does while it connects.
@@ -292,7 +190,7 @@ func TestLeaveIsNotSentBeforeTheRequestThatItUndoes(t *testing.T) {
 			req := plain("given")
 			req.Queue = queued
 			if queued { // by the complete lane
-				s.hints.contended.add(req.Name)
+				s.hints.setContended(req.Name, true)
 			}
 			held := &heldConn{Conn: s.conn, goOn: make(chan struct{}), before: make(chan struct{}, 10)}
 			held.held = func(call Call) bool { return call.Script == plainScript || call.Script == acquireScript }
@@ -324,17 +222,11 @@ func TestLeaveIsNotSentBeforeTheRequestThatItUndoes(t *testing.T) {
 			if err := <-left; err != nil {
 				t.Error(err)
 			}
-			answer, err := other.Acquire(t.Context(), plain("given"))
-			if err != nil || !answer.Granted() {
-				t.Errorf("after Leave: %+v, %v", answer.Refusal, err)
-			}
-			servers.Poll(t, 10*time.Second, func() error {
+			suites.Granted(t, other, plain("given"))
+			suites.Eventually(t, "requests are still recorded as under way", func() bool {
 				s.late.mu.Lock()
 				defer s.late.mu.Unlock()
-				if n := len(s.late.calls); n > 0 {
-					return fmt.Errorf("%d requests are still recorded as under way", n)
-				}
-				return nil
+				return len(s.late.calls) == 0
 			})
 		})
 	}
@@ -347,8 +239,8 @@ func TestCloseEndsQueuedCalls(t *testing.T) {
 	c.proxy.ToServer.Heal()
 	c.s.Close()
 	for _, one := range append(c.first, waiting) {
-		if r := <-one; !errors.Is(r.err, store.ErrClosed) {
-			t.Errorf("%+v, %v", r.Answer, r.err)
+		if r := <-one; !errors.Is(r.Err, store.ErrClosed) {
+			t.Errorf("%+v", r)
 		}
 	}
 }
@@ -369,38 +261,26 @@ func TestALateReplyDoesNotEndTheGrantOfARepeatedCall(t *testing.T) {
 	arrived := c.proxy.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(last.ID.String())) })
 	c.proxy.ToServer.Heal()
 	<-arrived
-	servers.Poll(t, 10*time.Second, func() error {
-		if c.server.Must("EXISTS", Prefix+"lock:"+last.Name) != int64(1) {
-			return errors.New("the lock is not taken")
-		}
-		return nil
-	})
+	suites.Eventually(t, "the lock is not taken", func() bool { return c.server.Must("EXISTS", Prefix+"lock:"+last.Name) == int64(1) })
 	cancel()
 	for i := range given {
-		if r := <-given[i]; !errors.Is(r.err, context.Canceled) {
-			t.Fatalf("%+v, %v", r.Answer, r.err)
+		if r := <-given[i]; !errors.Is(r.Err, context.Canceled) {
+			t.Fatalf("%+v", r)
 		}
 	}
 	for i := range reqs {
 		done := make(chan result, 1)
 		again = append(again, done)
 		go func() {
-			answer, err := c.s.Acquire(c.ctx(), reqs[i])
-			done <- result{answer, err}
+			answer, err := c.s.Acquire(suites.Limited(c), reqs[i])
+			done <- result{Value: answer, Err: err}
 		}()
 	}
 	c.proxy.Heal()
 	c.granted(again...)
-	servers.Poll(t, 10*time.Second, func() error {
-		if left := c.s.batch.Len(); left > 0 {
-			return fmt.Errorf("%d calls in flight", left)
-		}
-		return nil
-	})
-	for i := range reqs {
-		if err := c.s.Release(c.ctx(), reqs[i].Name, reqs[i].ID, store.Keep{}); err != nil {
-			t.Errorf("%s: %v", reqs[i].Name, err)
-		}
+	suites.Eventually(t, "calls are in flight", func() bool { return c.s.batch.Len() == 0 })
+	for _, req := range reqs {
+		suites.Release(t, c.s, req)
 	}
 }
 
@@ -443,15 +323,4 @@ func TestAFullServerReleasesLocksInBatches(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-}
-
-func TestAForeignKeyFailsOnlyTheCallForIt(t *testing.T) {
-	c := newSlowNet(t)
-	c.server.Must("SET", Prefix+"lock:foreign", "1")
-	a, foreign, b := c.later(c.ctx(), plain("a")), c.later(c.ctx(), plain("foreign")), c.later(c.ctx(), plain("b"))
-	c.proxy.Heal()
-	c.granted(a, b)
-	if r := <-foreign; r.err == nil || !strings.Contains(r.err.Error(), "another program") {
-		t.Errorf("%+v, %v", r.Answer, r.err)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -24,13 +25,8 @@ type queue struct {
 
 func newQueue(t *testing.T) *queue {
 	q := &queue{T: t, server: servers.StartRedis(t, servers.RedisOptions{InMemory: true})}
-	var cancel context.CancelFunc
-	q.ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	q.owner, q.holder = q.open(), q.request()
-	if answer := q.ask(q.owner, q.holder); !answer.Granted() {
-		t.Fatalf("refused: %+v", answer.Refusal)
-	}
+	q.ctx, q.owner, q.holder = suites.Limited(t), q.open(), q.request()
+	suites.Granted(t, q.owner, q.holder)
 	return q
 }
 
@@ -38,9 +34,7 @@ func (q *queue) open() *Store {
 	return open(q, q.server.Addr())
 }
 
-func (q *queue) request() store.Request {
-	return store.Request{Name: "x", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Queue: true, Owner: "me"}
-}
+func (q *queue) request() store.Request { return suites.Queued("x") }
 
 func (q *queue) ask(s *Store, req store.Request) store.Answer {
 	q.Helper()
@@ -64,9 +58,7 @@ func (q *queue) wait() (*Store, store.Request) {
 
 func (q *queue) refused(s *Store, req store.Request) {
 	q.Helper()
-	if answer := q.ask(s, req); answer.Granted() {
-		q.Fatal("granted to two")
-	}
+	suites.Refused(q, s, req)
 }
 
 func (q *queue) woken(s *Store, req store.Request) {
@@ -78,33 +70,7 @@ func (q *queue) woken(s *Store, req store.Request) {
 
 func (q *queue) release() {
 	q.Helper()
-	if err := q.owner.Release(q.ctx, q.holder.Name, q.holder.ID, store.Keep{}); err != nil {
-		q.Fatal(err)
-	}
-}
-
-// holds checks that a request is the only holder on the server, and that its grant lasts for a
-// heartbeat at most.
-func (q *queue) holds(req store.Request) {
-	q.Helper()
-	value := q.server.Must("LINDEX", "holdfast:lock:x", "0").(string)
-	fields := strings.Split(value, "\t")
-	var ends string
-	switch {
-	case strings.HasPrefix(value, "P"+req.ID.String()):
-		ends = strconv.FormatInt(time.Now().UnixMilli()+q.server.Must("PTTL", "holdfast:lock:x").(int64), 10)
-	case strings.HasPrefix(value, "S") && fields[8] == req.ID.String():
-		ends = fields[7]
-	default:
-		q.Fatalf("the lock is %q, want %s to hold it", value, req.ID)
-	}
-	end, err := strconv.ParseInt(ends, 10, 64)
-	if err != nil {
-		q.Fatal(err)
-	}
-	if left := time.Until(time.UnixMilli(end)); left > heartbeat {
-		q.Errorf("pushed for %v, want one heartbeat at most", left)
-	}
+	suites.Release(q, q.owner, q.holder)
 }
 
 func TestAReleasePushesAGrantToTheFirstWaiter(t *testing.T) {
@@ -123,7 +89,9 @@ func TestAReleasePushesAGrantToTheFirstWaiter(t *testing.T) {
 	if !answer.Granted() || answer.Token != last+1 || answer.Tokens != 1 || answer.Waiters != 1 {
 		t.Errorf("%+v, want a grant of one token, %d, and one waiter", answer, last+1)
 	}
-	q.holds(req)
+	if value := q.server.Must("LINDEX", "holdfast:lock:x", "0").(string); strings.Split(value, "\t")[8] != req.ID.String() {
+		t.Errorf("the lock is %q, want %s to hold it", value, req.ID)
+	}
 	field := "w" + laterReq.ID.String()
 	if left := q.server.Must("LRANGE", "holdfast:queue:x", "0", "-1").([]any); len(left) != 1 || left[0] != field {
 		t.Errorf("queue %v, want %s only", left, field)
@@ -137,13 +105,9 @@ func TestAReleasePushesAGrantToTheFirstWaiter(t *testing.T) {
 		}
 	}
 	q.refused(later, laterReq)
-	if err := s.Release(q.ctx, req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, s, req)
 	q.woken(later, laterReq)
-	if answer := q.ask(later, laterReq); !answer.Granted() {
-		t.Errorf("refused: %+v", answer.Refusal)
-	}
+	suites.Granted(t, later, laterReq)
 }
 
 // With a block of tokens the waiter's client can hand the name over among its goroutines.
@@ -170,19 +134,6 @@ func TestAPushedGrantHasAllTokensThatTheWaiterAskedFor(t *testing.T) {
 			t.Errorf("%+v after %d scripts, want 16 tokens after one script", answer, scripts)
 		}
 		q.owner, q.holder = s, req
-	}
-}
-
-func TestAContendedNameGrantsABlockOfTokens(t *testing.T) {
-	q := newQueue(t)
-	s, req := q.wait()
-	q.release()
-	if err := s.Leave(q.ctx, req.Name, req.ID); err != nil {
-		t.Fatal(err)
-	}
-	req.ID, req.Tokens = store.NewID(), 16
-	if answer := q.ask(s, req); !answer.Granted() || answer.Tokens != 16 {
-		t.Errorf("%+v, want 16 tokens", answer)
 	}
 }
 
@@ -242,9 +193,7 @@ func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) 
 	q.release()
 	q.woken(s, req)
 	req.Meta = "another job"
-	if answer := q.ask(s, req); !answer.Granted() {
-		t.Fatalf("refused: %+v", answer.Refusal)
-	}
+	suites.Granted(t, s, req)
 	lock, err := s.List(q.ctx, store.Query{Name: req.Name})
 	if err != nil {
 		t.Fatal(err)
@@ -254,62 +203,29 @@ func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) 
 	}
 }
 
-func TestALeaseFromAPushedGrantSoonHasItsFullTTL(t *testing.T) {
-	lease := pushedLease(t, holdfast.TTL(time.Minute))
-	for begin := time.Now(); time.Until(lease.Deadline()) < 50*time.Second; time.Sleep(time.Millisecond) {
-		if time.Since(begin) > heartbeat/4 { // far less than a third of the TTL of the pushed grant
-			t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))
-		}
-	}
-}
-
-func TestALeaseFromAPushedGrantWithoutRenewalHasItsFullTTL(t *testing.T) {
-	lease := pushedLease(t, holdfast.TTL(time.Minute), holdfast.NoRenew())
-	if left := time.Until(lease.Deadline()); left < 50*time.Second {
-		t.Errorf("it ends in %v, want about a minute", left)
-	}
-}
-
-// pushedLease returns a lease whose grant was pushed when another client released the name.
-func pushedLease(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
-	t.Helper()
-	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	var clients [2]*holdfast.Client
-	for i := range clients {
-		c, err := holdfast.New(open(t, server.Addr()))
+// The client renews the grant at once if the lease can be renewed, and asks again otherwise.
+func TestALeaseFromAPushedGrantHasItsFullTTL(t *testing.T) {
+	for _, opts := range [][]holdfast.CallOption{{holdfast.TTL(time.Minute)}, {holdfast.TTL(time.Minute), holdfast.NoRenew()}} {
+		q := newQueue(t)
+		c, err := holdfast.New(q.open())
 		if err != nil {
 			t.Fatal(err)
 		}
-		clients[i] = c
-		t.Cleanup(func() { clients[i].Close() })
-	}
-	held, err := clients[0].Lock(ctx, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	leases := make(chan *holdfast.Lease, 1)
-	go func() {
-		lease, err := clients[1].Lock(ctx, "x", opts...)
+		defer c.Close()
+		go func() {
+			suites.Eventually(t, "no waiter listens", func() bool { return len(q.server.Must("PUBSUB", "CHANNELS", "*").([]any)) == 1 })
+			q.release()
+		}()
+		lease, err := c.Lock(q.ctx, q.holder.Name, opts...)
 		if err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
-		leases <- lease
-	}()
-	for {
-		if listening := server.Must("PUBSUB", "CHANNELS", "*").([]any); len(listening) == 1 {
-			break
+		for begin := time.Now(); time.Until(lease.Deadline()) < 50*time.Second; time.Sleep(time.Millisecond) {
+			if time.Since(begin) > heartbeat/4 { // far less than a third of the TTL of the pushed grant
+				t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))
+			}
 		}
 	}
-	if err := held.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
-	lease := <-leases
-	if lease == nil {
-		t.FailNow()
-	}
-	return lease
 }
 
 func TestAWaiterWithAPushedGrantCannotChangeItsMode(t *testing.T) {

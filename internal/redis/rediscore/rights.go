@@ -3,73 +3,40 @@ package rediscore
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-
-	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
-	"github.com/holdfast-lock/holdfast/store"
 )
-
-var rightsCheck = diagnosis.New("redis.rights", store.LevelFailure,
-	"locks cannot be taken, renewed or released, or waiters are not woken",
-	"give the user of the store the rights that the documentation of package redisstore lists")
-
-// commandRights are the commands that the store sends directly or through its scripts, each with
-// arguments that name its keys and channels.
-var commandRights = map[string][]string{
-	"evalsha": {"x", "0"}, "eval": {"x", "0"}, "get": {"K"}, "set": {"K", "x"}, "incrby": {"K", "1"}, "del": {"K"},
-	"rpush": {"K", "x"}, "rpop": {"K"}, "lpop": {"K"}, "lindex": {"K", "0"}, "llen": {"K"}, "lpos": {"K", "x"},
-	"lrange": {"K", "0", "1"}, "lset": {"K", "0", "x"}, "lrem": {"K", "0", "x"}, "pttl": {"K"}, "pexpire": {"K", "1"},
-	"pexpireat": {"K", "1"}, "time": nil, "hget": {"K", "x"}, "hset": {"K", "x", "x"}, "hsetnx": {"K", "x", "x"},
-	"hdel": {"K", "x"}, "hexists": {"K", "x"}, "zadd": {"K", "1", "x"}, "zrem": {"K", "x"}, "zrange": {"K", "0", "1"},
-	"zrangebyscore": {"K", "0", "1"}, "scan": {"0"}, "ping": nil, "role": nil,
-}
 
 // CommandRights returns the commands that a user of the store must be allowed to run.
 func CommandRights(cluster, replicas bool) []string {
-	names := slices.Collect(maps.Keys(commandRights))
+	names := strings.Fields("asking del eval evalsha get hdel hexists hget hset hsetnx incrby lindex llen lpop lpos lrange lrem lset" +
+		" pexpire pexpireat ping pttl role rpop rpush scan set time zadd zrange zrangebyscore zrem")
 	if cluster {
-		names = append(names, "spublish", "ssubscribe", "sunsubscribe", "asking")
+		names = append(names, "spublish", "ssubscribe", "sunsubscribe")
 	} else {
-		names = append(names, "publish", "subscribe", "unsubscribe")
+		names = append(names[1:], "publish", "subscribe", "unsubscribe")
 	}
 	if replicas {
 		names = append(names, "wait")
 	}
-	return slices.Sorted(slices.Values(names))
+	return names
 }
 
 // rightsScript returns which of the given commands the user may not run, or "?" if the server
-// cannot tell. Each argument is a command with its arguments, separated by spaces.
+// cannot tell. Some servers crash if a command has too few arguments.
 const rightsScript = `
 if not redis.acl_check_cmd then return {'?'} end
-local missing = {}
-for _, line in ipairs(ARGV) do
-	local words = {}
-	for word in string.gmatch(line, '%S+') do words[#words + 1] = word end
-	if not redis.acl_check_cmd(unpack(words)) then missing[#missing + 1] = words[1] end
+local key, missing = ARGV[1], {}
+for i = 2, #ARGV do
+	local args = string.find(ARGV[i], 'eval') and {key, '0'} or {key, key, key}
+	if not redis.acl_check_cmd(ARGV[i], unpack(args)) then missing[#missing + 1] = string.upper(ARGV[i]) end
 end
 return missing`
 
 // lacksRights asks the server which of the necessary commands the user may not run.
 func (n *node) lacksRights() (bool, string, error) {
-	key := Prefix + "doctor"
-	args := []string{"EVAL", rightsScript, "0"}
 	commands := CommandRights(n.config.Cluster, n.config.Replicas > 0)
-	for _, name := range commands {
-		words := append([]string{name}, commandRights[name]...)
-		switch name {
-		case "publish", "spublish":
-			words = append(words, key, "x")
-		case "subscribe", "ssubscribe", "unsubscribe", "sunsubscribe":
-			words = append(words, key)
-		case "wait":
-			words = append(words, "0", "0")
-		}
-		args = append(args, strings.ReplaceAll(strings.Join(words, " "), " K", " "+key))
-	}
-	v, err := n.Do(n.ctx, args...)
+	v, err := n.Do(n.ctx, append([]string{"EVAL", rightsScript, "0", Prefix + "doctor"}, commands...)...)
 	if err != nil && strings.Contains(err.Error(), "NOPERM") {
 		return true, "the user may not run EVAL", nil
 	}
@@ -78,7 +45,7 @@ func (n *node) lacksRights() (bool, string, error) {
 	}
 	var missing []string
 	for _, name := range list(v) {
-		missing = append(missing, strings.ToUpper(text(name)))
+		missing = append(missing, text(name))
 	}
 	switch {
 	case slices.Equal(missing, []string{"?"}):

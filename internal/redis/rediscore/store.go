@@ -60,7 +60,7 @@ func New(conn Conn, config Config) (*Store, error) {
 		return nil, fmt.Errorf("%w: %d replicas: want how many replicas must confirm a grant, from 0 to 100", store.ErrInvalid, config.Replicas)
 	}
 	config.Heartbeat = cmp.Or(config.Heartbeat, DefaultHeartbeat)
-	s := &Store{conn: conn, config: config}
+	s := &Store{conn: conn, config: config, hints: newHints()}
 	s.calls.Begin()
 	s.waits = waits{store: s, handle: rand.Text(), all: make(map[wake.Key]*waiting), groups: make(map[string]*subscription)}
 	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = maxInFlight, maxBatch, batchPause
@@ -135,10 +135,10 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if answer.Token > 0 {
 		return answer, nil
 	}
-	if req.Mode == store.Exclusive && req.Tokens == 1 && s.config.Replicas == 0 && !queued && !s.hints.contended.has(req.Name) {
+	if req.Mode == store.Exclusive && req.Tokens == 1 && s.config.Replicas == 0 && !queued && !s.hints.isContended(req.Name) {
 		answer, ok, err := s.takePlain(ctx, &req)
 		if err != nil { // the lock may have been granted, which the complete lane recognises in one round trip
-			s.hints.contended.add(req.Name)
+			s.hints.setContended(req.Name, true)
 		}
 		// A full server takes no new lock, but acquire.lua recognises a grant of this identity.
 		if ok || err != nil && !strings.Contains(err.Error(), "OOM") {
@@ -171,11 +171,7 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 	if err == nil {
 		s.observe(micros(list(v)[1]), asked)
 	}
-	if answer.Refusal != nil && req.Queue || answer.Waiters > 0 {
-		s.hints.contended.add(req.Name)
-	} else {
-		s.hints.contended.remove(req.Name)
-	}
+	s.hints.setContended(req.Name, answer.Refusal != nil && req.Queue || answer.Waiters > 0)
 	if req.Queue && err == nil && !answer.Granted() {
 		s.waits.listen(req.Name, req.ID)
 	} else {

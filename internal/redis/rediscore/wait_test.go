@@ -2,7 +2,6 @@ package rediscore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -32,12 +32,8 @@ func TestDeadWaitersBehindALiveOneAreRemoved(t *testing.T) {
 		q.refused(before, beforeReq)
 		q.refused(live, liveReq)
 	}
-	answer, err := q.open().Acquire(q.ctx, plain("x"))
-	if err != nil || answer.Granted() {
-		t.Fatalf("%+v, %v", answer, err)
-	}
-	if answer.Refusal.Waiters != 2 {
-		t.Errorf("%d waiters, want the two that are alive", answer.Refusal.Waiters)
+	if n := suites.Refused(t, q.open(), plain("x")).Waiters; n != 2 {
+		t.Errorf("%d waiters, want the two that are alive", n)
 	}
 	if n := q.server.Must("HLEN", "holdfast:records:x").(int64); n != 2 {
 		t.Errorf("%d records of waiters, want 2", n)
@@ -145,13 +141,7 @@ func TestConcurrentCallsToAFarServerTakeOneRoundTrip(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				answer, err := s.Acquire(t.Context(), plain(fmt.Sprint("n", n, ".", i)))
-				if err == nil && !answer.Granted() {
-					err = errors.New("refused")
-				}
-				if err != nil {
-					t.Error(err)
-				}
+				suites.Granted(t, s, plain(fmt.Sprint("n", n, ".", i)))
 			})
 		}
 		return &wg
@@ -172,30 +162,28 @@ func TestConcurrentCallsToAFarServerTakeOneRoundTrip(t *testing.T) {
 	}
 }
 
+// keysEnd checks that all keys except the counter have a TTL.
+func keysEnd(t *testing.T, server *servers.Redis) {
+	t.Helper()
+	for _, key := range server.Must("KEYS", "*").([]any) {
+		if ttl := server.Must("PTTL", key.(string)).(int64); ttl == -1 && key != "holdfast:token" {
+			t.Errorf("the key %v has no TTL", key)
+		}
+	}
+}
+
 // The push to the first waiter empties the queue. The next waiter creates its keys again.
 func TestTheFirstWaiterAfterAPushLeavesNoKeyWithoutATTL(t *testing.T) {
 	for _, mode := range []store.Mode{store.Exclusive, store.Shared} {
 		server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 		s, other := open(t, server.Addr()), open(t, server.Addr())
-		a, b, c := plain("n"), plain("n"), plain("n")
-		b.Queue, c.Queue, c.Mode = true, true, mode
-		for _, req := range []store.Request{a, b} {
-			if _, err := s.Acquire(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := s.Release(t.Context(), "n", a.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := other.Acquire(t.Context(), c)
-		if err != nil || answer.Granted() {
-			t.Fatalf("%+v, %v", answer, err)
-		}
-		for _, key := range server.Must("KEYS", "*").([]any) {
-			if ttl := server.Must("PTTL", key.(string)).(int64); ttl < 0 && key != "holdfast:token" {
-				t.Errorf("%v: the key %v has no TTL", mode, key)
-			}
-		}
+		a, c := plain("n"), suites.Queued("n")
+		c.Mode = mode
+		suites.Granted(t, s, a)
+		suites.Refused(t, s, suites.Queued("n"))
+		suites.Release(t, s, a)
+		suites.Refused(t, other, c)
+		keysEnd(t, server)
 	}
 }
 
@@ -206,19 +194,11 @@ func TestAHolderAfterADeadOneLeavesNoKeyWithoutATTL(t *testing.T) {
 	dead, next := plain("n"), plain("n")
 	dead.Mode, dead.Limit, dead.TTL = store.Permits, 1, 2*time.Second
 	next.Mode, next.Limit = store.Permits, 1
-	if answer, err := s.Acquire(t.Context(), dead); err != nil || !answer.Granted() {
-		t.Fatalf("%+v, %v", answer, err)
-	}
+	suites.Granted(t, s, dead)
 	time.Sleep(dead.TTL + 5*time.Millisecond)
 	// With this TTL the keys need no other one than they had.
 	left := time.Duration(server.Must("PTTL", "holdfast:lock:n").(int64)) * time.Millisecond
 	next.TTL = left * 93 / 100
-	if answer, err := s.Acquire(t.Context(), next); err != nil || !answer.Granted() {
-		t.Fatalf("%+v, %v", answer, err)
-	}
-	for _, key := range server.Must("KEYS", "*").([]any) {
-		if ttl := server.Must("PTTL", key.(string)).(int64); ttl == -1 && key != "holdfast:token" {
-			t.Errorf("the key %v has no TTL", key)
-		}
-	}
+	suites.Granted(t, s, next)
+	keysEnd(t, server)
 }

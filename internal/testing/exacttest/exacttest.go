@@ -1,6 +1,6 @@
 // Package exacttest tests stores that execute all calls one after the other, as memory and
 // SQLite do. They promise more than the contract of package store: they wake exactly the
-// waiters that should ask again, find every mistake in a request, and list names in order.
+// waiters that should ask again, and list names in order.
 package exacttest
 
 import (
@@ -39,10 +39,8 @@ type test struct {
 	run  func(s *suite)
 }
 
-func allTests() (tests []test) {
-	tests = append(tests, wakeTests()...)
-	tests = append(tests, requestTests()...)
-	tests = append(tests, listTests...)
+func allTests() []test {
+	tests := append(wakeTests(), requestTests...)
 	return append(tests, test{"tokens end at 2^53-1", tokensEnd})
 }
 
@@ -94,17 +92,6 @@ func (s *suite) refused(req store.Request) store.Refusal {
 		s.Fatalf("granted: %+v", a)
 	}
 	return *a.Refusal
-}
-
-// queued makes a request in this mode and expects that it is queued.
-func (s *suite) queued(mode string) store.Request {
-	s.Helper()
-	req := s.request(mode)
-	req.Queue = true
-	if r := s.refused(req); r.Place == 0 {
-		s.Fatal("not queued")
-	}
-	return req
 }
 
 func (s *suite) invalid(req store.Request) {

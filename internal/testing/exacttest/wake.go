@@ -78,25 +78,7 @@ var wakeCases = []struct {
 	{"an expiry is noticed by another waiter", "exclusive exclusive exclusive", func(c *crowd) { c.expires("a"); c.ask("c") }, "b"},
 }
 
-func wakeTests() []test {
-	tests := []test{{"Wait returns at once for an identity that is not queued", func(s *suite) {
-		for _, id := range []store.ID{s.granted("exclusive").ID, store.NewID()} {
-			s.check(s.Wait(s.Context(), s.name, id))
-		}
-	}}, {"Leave ends the Wait of its identity", func(s *suite) {
-		s.granted("exclusive")
-		req := s.queued("exclusive")
-		ended := make(chan error, 1)
-		go func() { ended <- s.Wait(s.Context(), s.name, req.ID) }()
-		time.Sleep(time.Millisecond) // let it wait
-		s.leave(req)
-		select {
-		case err := <-ended:
-			s.check(err)
-		case <-time.After(30 * time.Second):
-			s.Fatal("Wait does not return")
-		}
-	}}}
+func wakeTests() (tests []test) {
 	for _, w := range wakeCases {
 		tests = append(tests, test{w.name, func(s *suite) {
 			c := &crowd{suite: s, all: map[string]store.Request{}}

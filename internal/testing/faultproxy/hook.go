@@ -43,8 +43,7 @@ func (p *Proxy) HoldRepliesAfter(match func(request []byte) bool) <-chan struct{
 	return p.onRequest(match, p.ToClient.Hold)
 }
 
-// DropRepliesAfter is like HoldRepliesAfter, but the replies are lost. When ToClient.Dropped
-// has risen, the server has replied.
+// DropRepliesAfter is like HoldRepliesAfter, but the replies are lost.
 func (p *Proxy) DropRepliesAfter(match func(request []byte) bool) <-chan struct{} {
 	return p.onRequest(match, p.ToClient.Drop)
 }

@@ -26,8 +26,7 @@ type Link struct {
 	hooks []*hook
 }
 
-// Hold holds bytes until Heal, after which they arrive on their connection. When the proxy holds
-// a few megabytes of a connection, it stops reading from it.
+// Hold holds bytes until Heal, after which they arrive on their connection.
 func (l *Link) Hold() { l.proxy.set(hold, l) }
 
 // Drop discards bytes, including those that are held or delayed. The connections stay open.

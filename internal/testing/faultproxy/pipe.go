@@ -8,20 +8,13 @@ import (
 	"time"
 )
 
-const (
-	// heldLimit bounds the bytes that the proxy holds per connection and direction. Beyond it
-	// the sender blocks, as on a real network.
-	heldLimit = 4 << 20
-
-	readSize = 32 << 10
-)
+const readSize = 32 << 10
 
 // A pipe is one direction of one connection.
 type pipe struct {
 	conn *conn
 	link *Link
 	wake chan struct{} // there may be bytes to write
-	room chan struct{} // there may be room to read more
 
 	// Guarded by the mutex of the proxy.
 	queue  []chunk
@@ -38,7 +31,7 @@ type chunk struct {
 }
 
 func newPipe(c *conn, l *Link) *pipe {
-	return &pipe{conn: c, link: l, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	return &pipe{conn: c, link: l, wake: make(chan struct{}, 1)}
 }
 
 // run forwards bytes until it has forwarded the end of the stream.
@@ -51,7 +44,7 @@ func (p *pipe) run(from, to net.Conn) {
 
 func (p *pipe) read(from net.Conn) {
 	buffer := make([]byte, readSize)
-	for p.awaitRoom() {
+	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			p.link.show(p, buffer[:n])
@@ -60,24 +53,6 @@ func (p *pipe) read(from net.Conn) {
 		if err != nil {
 			p.put(chunk{end: err})
 			return
-		}
-	}
-}
-
-// awaitRoom waits until the pipe holds fewer than heldLimit bytes. It returns false if the
-// connection has ended.
-func (p *pipe) awaitRoom() bool {
-	for {
-		p.conn.proxy.mu.Lock()
-		full := p.size >= heldLimit
-		p.conn.proxy.mu.Unlock()
-		if !full {
-			return p.conn.life.Err() == nil
-		}
-		select {
-		case <-p.room:
-		case <-p.conn.life.Done():
-			return false
 		}
 	}
 }
@@ -104,13 +79,11 @@ func (p *pipe) discard() {
 	p.wakeUp()
 }
 
-// wakeUp wakes both goroutines of the pipe.
+// wakeUp wakes the goroutine that writes.
 func (p *pipe) wakeUp() {
-	for _, ch := range []chan struct{}{p.wake, p.room} {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+	select {
+	case p.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -147,7 +120,6 @@ func (p *pipe) next() (c chunk, ok bool) {
 			if wait <= 0 {
 				c, p.queue = p.queue[0], p.queue[1:]
 				p.size -= len(c.data)
-				p.wakeUp()
 				p.conn.proxy.mu.Unlock()
 				return c, p.conn.life.Err() == nil
 			}

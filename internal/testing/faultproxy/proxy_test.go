@@ -49,18 +49,6 @@ func TestHeldBytesArriveAfterHealOnTheSameConnection(t *testing.T) {
 	}
 }
 
-func TestLinkCanBeHealedAlone(t *testing.T) {
-	p := faultproxy.Start(t, startEcho(t))
-	c := dial(t, p)
-	p.Hold()
-	send(t, c, "hello")
-	p.ToServer.Heal()
-	eventually(t, "the reply waits", func() bool { return p.ToClient.Waiting() == 5 })
-	wantSilence(t, c)
-	p.ToClient.Heal()
-	want(t, c, "hello")
-}
-
 func TestDroppedBytesNeverArrive(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
@@ -68,21 +56,6 @@ func TestDroppedBytesNeverArrive(t *testing.T) {
 	send(t, c, "lost")
 	eventually(t, "4 bytes dropped", func() bool { return p.ToClient.Dropped() == 4 })
 	wantSilence(t, c)
-	p.Heal()
-	send(t, c, "found")
-	want(t, c, "found")
-}
-
-func TestDropDiscardsHeldBytes(t *testing.T) {
-	p := faultproxy.Start(t, startEcho(t))
-	c := dial(t, p)
-	p.ToServer.Hold()
-	send(t, c, "lost")
-	eventually(t, "4 bytes waiting", func() bool { return p.ToServer.Waiting() == 4 })
-	p.ToServer.Drop()
-	if n := p.ToServer.Dropped(); n != 4 {
-		t.Errorf("%d bytes dropped, want 4", n)
-	}
 	p.Heal()
 	send(t, c, "found")
 	want(t, c, "found")
@@ -108,16 +81,6 @@ func TestDelayDoesNotReduceThroughput(t *testing.T) {
 	}
 }
 
-func TestDelayedBytesArriveAtOnceWhenHealed(t *testing.T) {
-	p := faultproxy.Start(t, startEcho(t))
-	c := dial(t, p)
-	p.ToClient.Delay(time.Hour)
-	send(t, c, "hello")
-	eventually(t, "5 bytes waiting", func() bool { return p.ToClient.Waiting() == 5 })
-	p.Heal()
-	want(t, c, "hello")
-}
-
 func TestCutResetsConnectionsAndRefusesNewOnes(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
@@ -139,47 +102,6 @@ func TestCutResetsConnectionsAndRefusesNewOnes(t *testing.T) {
 	want(t, c, "again")
 }
 
-func TestHealWaitsForItsPort(t *testing.T) {
-	p := faultproxy.Start(t, startEcho(t))
-	p.Cut()
-	l, err := net.Listen("tcp", p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(quiet, func() { l.Close() })
-	p.Heal()
-	c := dial(t, p)
-	send(t, c, "hello")
-	want(t, c, "hello")
-}
-
-func TestCutDiscardsHeldBytes(t *testing.T) {
-	received := make(chan []byte, 1)
-	p := faultproxy.Start(t, startServer(t, func(c net.Conn) {
-		data, _ := io.ReadAll(c)
-		received <- data
-	}))
-	p.ToServer.Hold()
-	c := dial(t, p)
-	send(t, c, "lost")
-	eventually(t, "4 bytes waiting", func() bool { return p.ToServer.Waiting() == 4 })
-	p.Cut()
-	p.Heal()
-	if data := <-received; len(data) > 0 {
-		t.Errorf("the server received %q", data)
-	}
-}
-
-func TestClientIsResetWhileTheServerIsDown(t *testing.T) {
-	p := faultproxy.Start(t, ports.Addr(ports.Reserve(t)))
-	c, err := net.Dial("tcp", p.Addr())
-	if err != nil {
-		return // already reset
-	}
-	defer c.Close()
-	wantBroken(t, c)
-}
-
 func TestPatientProxyWaitsForItsServer(t *testing.T) {
 	addr := ports.Addr(ports.Reserve(t))
 	p := faultproxy.Start(t, addr)
@@ -192,6 +114,30 @@ func TestPatientProxyWaitsForItsServer(t *testing.T) {
 
 	p.Cut()
 	wantBroken(t, c)
+}
+
+func TestHoldRepliesAfterForwardsTheRequestAndHoldsTheReply(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	stranger, c := dial(t, p), dial(t, p)
+	send(t, c, "lock")
+	want(t, c, "lock")
+	seen := p.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte("lock")) }) // not by the earlier bytes
+	send(t, c, "lo")
+	want(t, c, "lo")
+	send(t, stranger, "ck") // on another connection, so it is not part of the request
+	want(t, stranger, "ck")
+	send(t, c, "ck")
+	select {
+	case <-seen:
+	case <-time.After(limit):
+		t.Fatal("the request was not seen")
+	}
+	eventually(t, "the reply waits", func() bool { return p.ToClient.Waiting() == 2 })
+	wantSilence(t, c)
+	p.Heal()
+	want(t, c, "ck")
+	send(t, c, "lock")
+	want(t, c, "lock") // the hook does not fire twice
 }
 
 func TestHalfClosedConnectionStillReceives(t *testing.T) {
@@ -230,32 +176,6 @@ func TestPartitionHidesTheEndOfTheServer(t *testing.T) {
 			p.Heal()
 			wantBroken(t, c)
 		})
-	}
-}
-
-func TestHeldBytesAreBounded(t *testing.T) {
-	const most = 5 << 20
-	p := faultproxy.Start(t, startEcho(t))
-	p.ToServer.Hold()
-	c := dial(t, p)
-	data := make([]byte, 12<<20)
-	rand.NewChaCha8([32]byte{1}).Read(data)
-	var work sync.WaitGroup
-	defer work.Wait()
-	work.Go(func() {
-		if _, err := c.Write(data); err != nil {
-			t.Errorf("write: %v", err)
-		}
-		c.CloseWrite()
-	})
-	eventually(t, "megabytes wait", func() bool { return p.ToServer.Waiting() > most/2 })
-	time.Sleep(quiet)
-	if n := p.ToServer.Waiting(); n > most {
-		t.Errorf("the proxy keeps %d bytes", n)
-	}
-	p.Heal()
-	if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes came back, %v, want all %d", len(got), err, len(data))
 	}
 }
 

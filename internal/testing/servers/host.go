@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -12,6 +13,7 @@ import (
 // tests.
 type Host struct {
 	testing.TB
+	mu   sync.Mutex
 	ends []func()
 }
 
@@ -26,7 +28,11 @@ func (h *Host) End() {
 func (h *Host) Helper() {}
 
 // Cleanup adds a function that End calls.
-func (h *Host) Cleanup(f func()) { h.ends = append(h.ends, f) }
+func (h *Host) Cleanup(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ends = append(h.ends, f)
+}
 
 // Failed returns false.
 func (h *Host) Failed() bool { return false }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -66,24 +65,4 @@ func alive(pid int) bool {
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))
-}
-
-func TestServerGetsTheEnvironment(t *testing.T) {
-	const shim = "/no/such/shim.so"
-	r := servers.StartRedis(t, servers.RedisOptions{Env: []string{"LD_PRELOAD=" + shim}})
-	log, err := os.ReadFile(filepath.Join(r.DataDir(), "..", "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Contains(log, []byte(shim)) { // the loader reports that the library is missing
-		t.Errorf("the server was started without %s:\n%s", shim, log)
-	}
-}
-
-func TestServerHasItsOwnProcessGroup(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{})
-	group, err := syscall.Getpgid(r.PID())
-	if err != nil || group != r.PID() {
-		t.Errorf("process %d is in group %d, %v", r.PID(), group, err)
-	}
 }

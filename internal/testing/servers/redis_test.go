@@ -53,13 +53,6 @@ func TestWipeLosesTheData(t *testing.T) {
 	wantAnswer(t, r, int64(0), "DBSIZE")
 }
 
-func TestRestartInMemoryLosesTheData(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
-	r.Must("SET", "k", "v")
-	r.Restart()
-	wantAnswer(t, r, int64(0), "DBSIZE")
-}
-
 func TestStoppedServerRepliesAfterContinue(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	c, err := r.Dial()

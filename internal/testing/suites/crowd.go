@@ -2,7 +2,6 @@ package suites
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 const (
@@ -45,35 +43,29 @@ func Crowd(t testing.TB, url string, readers, waiters int, queued func() (int, e
 	defer func() {
 		cancel()
 		running.Wait()
-		inParallel(len(clients), func(i int) error {
+		inParallel(t, len(clients), func(i int) error {
 			if clients[i] == nil {
 				return nil
 			}
 			return clients[i].Close()
 		})
 	}()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(inParallel(len(clients), func(i int) (err error) {
+	inParallel(t, len(clients), func(i int) (err error) {
 		clients[i], err = holdfast.Open(ctx, url)
 		return err
-	}))
+	})
 	held := make([]*holdfast.Lease, max(1, readers))
-	must(inParallel(len(held), func(i int) (err error) {
+	inParallel(t, len(held), func(i int) (err error) {
 		if readers == 0 {
 			held[i], err = clients[i].Lock(ctx, CrowdName)
 		} else {
 			held[i], err = clients[i].RLock(ctx, CrowdName)
 		}
 		return err
-	}))
+	})
 	renew := func(l *holdfast.Lease) {
 		begin := time.Now()
-		if err := l.Renew(ctx); err != nil && ctx.Err() == nil {
+		if err := l.Renew(ctx); err != nil {
 			t.Errorf("a renewal failed after %v: %v", time.Since(begin), err)
 		}
 		r.Renewal = max(r.Renewal, time.Since(begin))
@@ -95,35 +87,23 @@ func Crowd(t testing.TB, url string, readers, waiters int, queued func() (int, e
 			}
 		})
 	}
-	stopped, stop := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(pause):
-				renew(held[0])
-			}
+	for r.Join == 0 || time.Since(begin) < r.Join+stay {
+		renew(held[0])
+		time.Sleep(pause)
+		if n, err := queued(); err != nil || ctx.Err() != nil {
+			t.Fatalf("%d of %d are queued: %v", n, waiters, err)
+		} else if r.Join == 0 && n >= waiters {
+			r.Join = time.Since(begin)
 		}
-	}()
-	servers.Poll(t, patience, func() error {
-		n, err := queued()
-		if err == nil && n < waiters {
-			err = fmt.Errorf("%d of %d are queued", n, waiters)
-		}
-		return err
-	})
-	r.Join = time.Since(begin)
-	time.Sleep(stay)
-	close(stop)
-	<-stopped
-	must(inParallel(len(held)-1, func(i int) error { return held[i+1].Unlock(ctx) }))
+	}
+	inParallel(t, len(held)-1, func(i int) error { return held[i+1].Unlock(ctx) })
 	lease := held[0]
 	for range min(handOffs, waiters) {
 		renew(lease)
 		begin := time.Now()
-		must(lease.Unlock(ctx))
+		if err := lease.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
 		select {
 		case next := <-granted:
 			r.HandOff = max(r.HandOff, next.at.Sub(begin))
@@ -136,17 +116,21 @@ func Crowd(t testing.TB, url string, readers, waiters int, queued func() (int, e
 }
 
 // inParallel calls f(0) … f(n-1), a few at a time.
-func inParallel(n int, f func(i int) error) error {
+func inParallel(t testing.TB, n int, f func(i int) error) {
+	t.Helper()
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	errs := make([]error, n)
 	for range min(32, n) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				errs[i] = f(int(i))
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := f(i); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	if t.Failed() {
+		t.FailNow()
+	}
 }

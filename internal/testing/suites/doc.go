@@ -5,7 +5,7 @@
 //   - Crowd measures a name that many clients use at the same time.
 //   - Formats tests that the contents of a server keep their format.
 //   - Hung tests the time limits of a client while its servers do not answer.
-//   - HungServer, EndInTime and GivenUp test the time limits of a store.
+//   - HungServer and EndInTime test the time limits of a store.
 //   - Late tests requests that arrive after the call that undoes them.
 //   - Later makes a call of a store that sends concurrent calls in batches.
 //   - Mutants changes one condition of the code at a time, and expects that a test fails.

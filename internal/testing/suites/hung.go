@@ -35,7 +35,10 @@ func Hung(t *testing.T, url, other string, hang func()) {
 		ended <- err
 	}
 	go lock("held")
-	waitFor(t, holder, "held", 1)
+	Eventually(t, "the call does not wait", func() bool {
+		lock, err := holder.Inspect(t.Context(), "held")
+		return err == nil && len(lock.Waiters) == 1
+	})
 	hang()
 	began := time.Now()
 	go lock("held") // behind the call that waits
@@ -55,18 +58,4 @@ func Hung(t *testing.T, url, other string, hang func()) {
 		t.Errorf("Close took %v, want %v at most", took, limit)
 	}
 	<-ended
-}
-
-// waitFor waits until a name has that many waiters.
-func waitFor(t *testing.T, c *holdfast.Client, name string, waiters int) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		lock, err := c.Inspect(t.Context(), name)
-		if err == nil && len(lock.Waiters) == waiters {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d waiters, error %v, want %d", len(lock.Waiters), err, waiters)
-		}
-	}
 }

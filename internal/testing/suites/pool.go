@@ -79,9 +79,9 @@ func PoolUsedUp(t *testing.T, s, other store.Store, take func() (giveBack func()
 // granted reports whether another client is granted a name.
 func granted(t *testing.T, s store.Store, name string) bool {
 	t.Helper()
-	a, err := s.Acquire(t.Context(), store.Request{
-		Name: name, ID: store.ID{1}, Owner: "other", Mode: store.Exclusive, Weight: 1, TTL: time.Minute,
-	})
+	req := Request(name)
+	req.ID = store.ID{1}
+	a, err := s.Acquire(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}

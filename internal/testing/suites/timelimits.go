@@ -85,49 +85,6 @@ func HungServer(t *testing.T, s, other store.Store, stop func() (goOn func())) {
 	Granted(t, other, Request("after"))
 }
 
-// GivenUp checks that nothing is kept of requests whose callers give up while the server hangs. When the
-// server continues, it executes these requests and those that undo them in any order. Other is a store
-// of another program.
-func GivenUp(t *testing.T, c *holdfast.Client, other store.Store, stop func() (goOn func()), pause time.Duration) {
-	t.Helper()
-	const rounds, calls = 3, 16
-	for round := range rounds {
-		var wg sync.WaitGroup
-		for i := range calls { // so that there are connections
-			wg.Go(func() {
-				if err := pair(t.Context(), c, fmt.Sprint("warm", i)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		goOn := stop()
-		for i := range calls {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
-				defer cancel()
-				if _, err := c.TryLock(ctx, fmt.Sprint(round, "/", i)); err == nil {
-					t.Error("a server that hangs granted a lock")
-				}
-			})
-		}
-		wg.Wait()
-		time.Sleep(pause) // meanwhile the requests that undo them are sent
-		goOn()
-		for i := range calls {
-			Eventually(t, "a name is held by nobody", func() bool {
-				r := Request(fmt.Sprint(round, "/", i))
-				a, err := other.Acquire(t.Context(), r)
-				if err != nil || !a.Granted() {
-					return false
-				}
-				Release(t, other, r)
-				return true
-			})
-		}
-	}
-}
-
 // pair locks and unlocks a name.
 func pair(ctx context.Context, c *holdfast.Client, name string, opts ...holdfast.CallOption) error {
 	lease, err := c.Lock(ctx, name, opts...)

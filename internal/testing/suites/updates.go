@@ -16,8 +16,7 @@ import (
 )
 
 // Updates lets clients add to rows of a database under locks, for a time. They read and write in separate
-// statements, and their tokens are checked. They also lock in other ways, and give up soon. No update
-// may be lost. It returns how many were made.
+// statements, and their tokens are checked. No update may be lost. It returns how many were made.
 func Updates(t *testing.T, db *sql.DB, fences sqlfence.Dialect, clients []*holdfast.Client, names int, d time.Duration) int64 {
 	t.Helper()
 	exec := func(statement string) {
@@ -40,20 +39,17 @@ func Updates(t *testing.T, db *sql.DB, fences sqlfence.Dialect, clients []*holdf
 		for range 2 {
 			wg.Go(func() {
 				for time.Now().Before(end) {
-					i, j := rand.IntN(names), rand.IntN(names)
-					err := lockInOtherWays(t.Context(), c, i, j)
-					if err == nil {
-						err = c.Do(t.Context(), rowName(i), func(ctx context.Context) error {
-							committing, err := addOne(ctx, db, fences, i)
-							switch {
-							case err == nil:
-								sure.Add(1)
-							case committing:
-								unknown.Add(1)
-							}
-							return err
-						})
-					}
+					i := rand.IntN(names)
+					err := c.Do(t.Context(), rowName(i), func(ctx context.Context) error {
+						committing, err := addOne(ctx, db, fences, i)
+						switch {
+						case err == nil:
+							sure.Add(1)
+						case committing:
+							unknown.Add(1)
+						}
+						return err
+					})
 					if err != nil && !errors.Is(err, holdfast.ErrLost) { // a busy machine may be too slow to renew in time
 						t.Error(err)
 						return
@@ -74,33 +70,6 @@ func Updates(t *testing.T, db *sql.DB, fences sqlfence.Dialect, clients []*holdf
 }
 
 func rowName(i int) string { return fmt.Sprint("row:", i) }
-
-func lockInOtherWays(ctx context.Context, c *holdfast.Client, i, j int) error {
-	switch rand.IntN(10) {
-	case 0:
-		if i == j {
-			return nil
-		}
-		all, err := c.LockAll(ctx, []string{rowName(i), rowName(j)})
-		if err == nil {
-			err = all.Unlock(ctx)
-		}
-		return err
-	case 1: // gives up soon
-		short, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(5))*time.Millisecond)
-		defer cancel()
-		if lease, err := c.Lock(short, rowName(i)); err == nil {
-			return lease.Unlock(ctx)
-		}
-	case 2:
-		lease, err := c.RLock(ctx, rowName(i))
-		if err == nil {
-			err = lease.Unlock(ctx)
-		}
-		return err
-	}
-	return nil
-}
 
 // addOne adds to a row in two steps, which is wrong without the lock. Committing says that the outcome is
 // unknown if there is an error.

@@ -177,21 +177,6 @@ func TestGoBlocksOfThePagesCompile(t *testing.T) {
 	}
 }
 
-func TestABlockThatDoesNotCompileIsFound(t *testing.T) {
-	for _, text := range []string{
-		"c.Lok(ctx, name)\n",
-		"lease, err := c.Lock(ctx, \"order:42\"\n",
-		"package main\n\nfunc main() { missing() }\n",
-		"func lock() error { return redislock.Nothing }\n",
-	} {
-		if out, err := build(t, []*block{{page: "page.md", line: 7, lang: "go", text: text}}); err == nil {
-			t.Errorf("built:\n%s", text)
-		} else if text := out + err.Error(); !strings.Contains(text, "page.md:7") && !strings.Contains(text, "page.md:9") {
-			t.Errorf("the error does not name the page: %s", text)
-		}
-	}
-}
-
 // build compiles blocks, each as a package. They are in module bench, which requires the other
 // lock libraries; the workspace adds the modules of Holdfast.
 func build(t *testing.T, all []*block) (output string, err error) {

@@ -225,18 +225,3 @@ func TestCommandsOfThePagesRun(t *testing.T) {
 		t.Errorf("only %d of %d blocks are run", ran, len(all))
 	}
 }
-
-func TestABlockThatFailsIsFound(t *testing.T) {
-	s := newShell(t)
-	for _, text := range []string{
-		"holdfast run --no-such-flag demo -- true\n",
-		"holdfast ls\nholdfast doktor\n",
-		"make no-such-target\n",
-		"go run ./examples/cron\n",
-		"holdfast run a -- false | cat\n",
-	} {
-		if err := s.run(t, &block{page: "page.md", line: 7, lang: "sh", text: text}); err == nil || !strings.Contains(err.Error(), "page.md:7") {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-}

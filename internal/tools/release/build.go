@@ -70,7 +70,7 @@ func (r *release) build(ctx context.Context) {
 	r.modules = releasedModules(ctx, r.clone)
 	for _, m := range r.modules {
 		step("prepare %s", m.tag(r.version))
-		within(m.Path, func() { r.prepare(ctx, m) })
+		r.prepare(ctx, m)
 		r.commitAndTag(ctx, m)
 	}
 	r.git(ctx, "reset", "-q", "--soft", base)

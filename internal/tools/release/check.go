@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,78 +16,46 @@ import (
 func (r *release) check(ctx context.Context) {
 	step("%d modules into a module proxy", len(r.modules))
 	r.fillProxy(ctx)
-	for _, m := range r.modules {
-		within(m.tag(r.version), func() { r.checkModule(ctx, m) })
-	}
-	readme := parseReadme(string(value(os.ReadFile(filepath.Join(r.clone, "README.md")))))
-	r.checkInstallSection(ctx, readme)
-	for _, m := range r.modules {
-		if slices.Contains(readme.get, m.Path) {
-			step("go get %s alone", m.Path)
-			within("a user of "+m.Path+" alone", func() { r.useAlone(ctx, m) })
-		}
-	}
-	step("go get all of them together; the program of the README")
-	within("a user of all modules", func() { r.useTogether(ctx, readme) })
-	for _, pkg := range readme.install {
-		step("go install %s", pkg)
-		r.useCommand(ctx, pkg)
-	}
-}
-
-// checkModule checks the go.mod and go.sum of a released module.
-func (r *release) checkModule(ctx context.Context, m *module) {
-	mod := readGoMod(ctx, filepath.Join(r.proxyCache(), "cache", "download", filepath.FromSlash(m.Path), "@v", r.version+".mod"))
-	for _, replace := range mod.Replace {
-		fail("go.mod replaces %s: users do not see that, and go install refuses it", replace.Old.Path)
-	}
-	for _, require := range mod.Require {
-		if r.isOurs(require.Path) && require.Version != r.version {
-			fail("go.mod requires %s at %s instead of %s", require.Path, require.Version, r.version)
-		}
-	}
-	// Loading the packages compares go.sum with the proxy. That happens in the main module only.
-	// So a wrong go.sum would not affect users of m, but it would affect people who clone the
-	// release.
-	r.packages(ctx, m)
-}
-
-// checkInstallSection fails if the README does not say how to get a module, or if it names something
-// that is not released.
-func (r *release) checkInstallSection(ctx context.Context, readme readme) {
-	var want readmeLines
+	readme := string(value(os.ReadFile(filepath.Join(r.clone, "README.md"))))
+	var got []*module
 	for _, m := range r.modules {
 		libraries, commands := r.packages(ctx, m)
 		if len(libraries) > 0 {
-			want = append(want, "go get "+m.Path)
-		} else {
-			for _, p := range commands {
-				want = append(want, "go install "+p+"@latest")
-			}
+			step("go get %s alone", m.Path)
+			mentions(readme, "go get "+m.Path)
+			r.useAlone(ctx, m, libraries)
+			got = append(got, m)
+			continue
+		}
+		for _, pkg := range commands {
+			step("go install %s@latest", pkg)
+			mentions(readme, "go install "+pkg+"@latest")
+			r.useCommand(ctx, pkg)
 		}
 	}
-	var have readmeLines
-	for _, p := range readme.get {
-		have = append(have, "go get "+p)
-	}
-	for _, p := range readme.install {
-		have = append(have, "go install "+p)
-	}
-	if missing := want.without(have); len(missing) > 0 {
-		fail("README.md: Install lacks these lines:\n%s", strings.Join(missing, "\n"))
-	}
-	if extra := have.without(want); len(extra) > 0 {
-		fail("README.md: Install has lines for what is not released:\n%s", strings.Join(extra, "\n"))
+	step("go get all of them together; the program of the README")
+	r.useTogether(ctx, got, programOf(readme))
+}
+
+// mentions fails if the README does not say how to get a module.
+func mentions(readme, line string) {
+	if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + `\s*(#.*)?$`).MatchString(readme) {
+		fail("README.md lacks the line: %s", line)
 	}
 }
 
-type readmeLines []string
-
-func (a readmeLines) without(b readmeLines) readmeLines {
-	return slices.DeleteFunc(slices.Clone(a), func(line string) bool { return slices.Contains(b, line) })
+// programOf returns the first complete program of the README.
+func programOf(readme string) string {
+	_, program, ok := strings.Cut(readme, "\n```go\npackage main\n")
+	program, _, closed := strings.Cut(program, "\n```\n")
+	if !ok || !closed {
+		fail("README.md: no code block with a complete program (package main)")
+	}
+	return "package main\n" + program + "\n"
 }
 
-// packages returns the packages of m that others can import, and its commands.
+// packages returns the packages of m that others can import, and its commands. It fails if the go.sum
+// of m differs from the proxy.
 func (r *release) packages(ctx context.Context, m *module) (libraries, commands []string) {
 	c := command{dir: filepath.Join(r.clone, filepath.FromSlash(m.dir)), env: r.user()}
 	for _, line := range c.lines(ctx, "go", "list", "-mod=readonly", "-f", "{{.Name}} {{.ImportPath}}", "./...") {
@@ -102,97 +71,54 @@ func (r *release) packages(ctx context.Context, m *module) (libraries, commands 
 	return libraries, commands
 }
 
-// A user is the program of a user, in an empty folder outside of the clone.
-type user struct{ command }
-
-func (r *release) newUser(ctx context.Context) user {
-	u := user{command{dir: value(os.MkdirTemp(r.temp, "user-")), env: r.user()}}
-	u.run(ctx, "go", "mod", "init", "example.com/user")
-	return u
-}
-
-// build writes a package that imports others, and builds it.
-func (u user) build(ctx context.Context, imports []string) {
-	text := "package user\n"
-	for _, p := range imports {
-		text += fmt.Sprintf("\nimport _ %q\n", p)
+// newUser returns the program of a user, in an empty folder outside of the clone.
+func (r *release) newUser(ctx context.Context, file, text string, modules ...*module) command {
+	c := command{dir: value(os.MkdirTemp(r.temp, "user-")), env: r.user()}
+	c.run(ctx, "go", "mod", "init", "example.com/user")
+	ok(os.WriteFile(filepath.Join(c.dir, file), []byte(text), 0o644))
+	for _, m := range modules {
+		c.run(ctx, "go", "get", m.Path)
 	}
-	ok(os.WriteFile(filepath.Join(u.dir, "user.go"), []byte(text), 0o644))
-	u.run(ctx, "go", "mod", "tidy")
-	u.run(ctx, "go", "build", "./...")
+	return c
 }
 
 // useAlone gets m, imports all its packages, and checks that m adds no requirements of our other
 // modules.
-func (r *release) useAlone(ctx context.Context, m *module) {
-	u := r.newUser(ctx)
-	u.run(ctx, "go", "get", m.Path)
-	libraries, _ := r.packages(ctx, m)
-	u.build(ctx, libraries)
-	linked := u.lines(ctx, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...")
-	graph := u.lines(ctx, "go", "mod", "graph")
-	for _, line := range u.lines(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all") {
+func (r *release) useAlone(ctx context.Context, m *module, libraries []string) {
+	text := "package user\n"
+	for _, p := range libraries {
+		text += fmt.Sprintf("\nimport _ %q\n", p)
+	}
+	c := r.newUser(ctx, "user.go", text, m)
+	c.run(ctx, "go", "mod", "tidy")
+	c.run(ctx, "go", "build", "./...")
+	for _, line := range c.lines(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all") {
 		p, version, _ := strings.Cut(line, " ")
-		if r.isOurs(p) {
-			if version != r.version {
-				fail("got %s at %s", p, version)
-			}
-			if !isWithin(m.Path, p) {
-				fail("it requires %s: a module may require only those in the folders above it", p)
-			}
+		if !isWithin(p, r.modules[0].Path) {
 			continue
 		}
-		indirect := slices.ContainsFunc(m.mod.Require, func(q requirement) bool { return q.Path == p && q.Indirect }) // required by a library that its tests use
-		if owner := r.ownerOf(p, m); owner != "" && !indirect && !slices.Contains(linked, p) && r.onlyWeRequire(p, graph) {
-			fail("it requires %s, which it does not use; that belongs to %s", p, owner)
+		if version != r.version {
+			fail("a user of %s got %s at %s", m.Path, p, version)
+		}
+		if !isWithin(m.Path, p) {
+			fail("%s requires %s: a module may require only those in the folders above it", m.Path, p)
 		}
 	}
 }
 
-// ownerOf returns our module, other than m, that requires p directly.
-func (r *release) ownerOf(p string, m *module) string {
-	for _, other := range r.modules {
-		if other != m && slices.ContainsFunc(other.mod.Require, func(q requirement) bool { return q.Path == p && !q.Indirect }) {
-			return other.Path
-		}
-	}
-	return ""
-}
-
-// onlyWeRequire reports whether, in the output of go mod graph, only the user and our modules
-// require p.
-func (r *release) onlyWeRequire(p string, graph []string) bool {
-	for _, edge := range graph {
-		from, to, _ := strings.Cut(edge, " ")
-		from, _, _ = strings.Cut(from, "@")
-		to, _, _ = strings.Cut(to, "@")
-		if to == p && from != "example.com/user" && !r.isOurs(from) {
-			return false
-		}
-	}
-	return true
-}
-
-// useTogether gets all modules into one program, and runs the program of the README in it.
-func (r *release) useTogether(ctx context.Context, readme readme) {
-	u := r.newUser(ctx)
-	for _, p := range readme.get {
-		u.run(ctx, "go", "get", p)
-	}
-	ok(os.WriteFile(filepath.Join(u.dir, "main.go"), []byte(readme.program), 0o644))
-	u.run(ctx, "go", "build", "-o", "program", ".")
-	fmt.Println(u.runFor(ctx, filepath.Join(u.dir, "program")))
-	ok(os.Remove(filepath.Join(u.dir, "main.go")))
-	u.build(ctx, readme.get)
+// useTogether gets all modules into one program, which it runs.
+func (r *release) useTogether(ctx context.Context, modules []*module, program string) {
+	c := r.newUser(ctx, "main.go", program, modules...)
+	c.run(ctx, "go", "build", "-o", "program", ".")
+	fmt.Println(c.run(ctx, filepath.Join(c.dir, "program")))
 }
 
 // useCommand installs a command and checks the version that it prints.
 func (r *release) useCommand(ctx context.Context, pkg string) {
 	bin := filepath.Join(r.temp, "bin")
 	c := command{dir: r.temp, env: append(r.user(), "GOBIN="+bin)}
-	c.run(ctx, "go", "install", pkg)
-	pkg, _, _ = strings.Cut(pkg, "@")
-	out := c.runFor(ctx, filepath.Join(bin, path.Base(pkg)), "version")
+	c.run(ctx, "go", "install", pkg+"@"+r.version)
+	out := c.run(ctx, filepath.Join(bin, path.Base(pkg)), "version")
 	fmt.Println(out)
 	if !slices.Contains(strings.Fields(out), r.version) {
 		fail("%s version prints %q, without %s", path.Base(pkg), out, r.version)

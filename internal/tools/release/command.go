@@ -2,14 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
-	"time"
 )
 
 // A failure is the value with which a step panics. Nearly every line of this program runs git or
@@ -46,13 +45,6 @@ func attempt(f func()) (err error) {
 	return nil
 }
 
-// within calls f, and names its subject if it fails.
-func within(subject string, f func()) {
-	if err := attempt(f); err != nil {
-		fail("%s: %w", subject, err)
-	}
-}
-
 // A command describes how to run programs: in which folder, and with which additions to our own
 // environment.
 type command struct {
@@ -74,7 +66,7 @@ func (c command) run(ctx context.Context, name string, args ...string) string {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		fail("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
+		fail("in %s: %s %s: %w\n%s%s", cmp.Or(c.dir, "."), name, strings.Join(args, " "), err, &stdout, &stderr)
 	}
 	return strings.TrimRight(stdout.String(), "\n")
 }
@@ -86,14 +78,4 @@ func (c command) lines(ctx context.Context, name string, args ...string) []strin
 		return nil
 	}
 	return strings.Split(out, "\n")
-}
-
-// programTime is how long the program of the README and the command may take.
-const programTime = time.Minute
-
-// runFor is like run, but ends a program that takes too long.
-func (c command) runFor(ctx context.Context, name string, args ...string) string {
-	ctx, cancel := context.WithTimeoutCause(ctx, programTime, errors.New("it takes too long"))
-	defer cancel()
-	return c.run(ctx, name, args...)
 }

@@ -67,7 +67,7 @@ func distFiles(ctx context.Context, repo, version string) (files []file) {
 				continue
 			}
 			for _, pkg := range commands {
-				within(pkg, func() { files = append(files, r.pack(ctx, m, pkg)...) })
+				files = append(files, r.pack(ctx, m, pkg)...)
 			}
 		}
 	})
@@ -140,12 +140,12 @@ func (r *release) commonFiles(ctx context.Context, program, name, seconds string
 	}
 	man := filepath.Join(r.temp, "man")
 	c := command{dir: r.temp, env: []string{"SOURCE_DATE_EPOCH=" + seconds}}
-	c.runFor(ctx, program, "man", man)
+	c.run(ctx, program, "man", man)
 	for _, page := range value(os.ReadDir(man)) {
 		files = append(files, file{name: "man/" + page.Name(), data: value(os.ReadFile(filepath.Join(man, page.Name())))})
 	}
 	for shell, pattern := range shells {
-		script := c.runFor(ctx, program, "completion", shell)
+		script := c.run(ctx, program, "completion", shell)
 		files = append(files, file{name: "completions/" + fmt.Sprintf(pattern, name), data: []byte(script + "\n")})
 	}
 	return files

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -27,13 +28,8 @@ func (m *module) tag(version string) string {
 // goMod is the part of the output of go mod edit -json that a release needs.
 type goMod struct {
 	Module  struct{ Path string }
-	Require []requirement
+	Require []struct{ Path string }
 	Replace []struct{ Old struct{ Path string } }
-}
-
-type requirement struct {
-	Path, Version string
-	Indirect      bool
 }
 
 func readGoMod(ctx context.Context, file string) (mod goMod) {
@@ -43,47 +39,33 @@ func readGoMod(ctx context.Context, file string) (mod goMod) {
 
 var notReleased = regexp.MustCompile(`(?m)^// Not released`)
 
-// releasedModules returns the released modules of the workspace in repo. Every module comes
-// after those that it requires, so the root module is the first.
+// releasedModules returns the released modules of the workspace in repo. Every module comes after those
+// that it requires, so the root module is the first.
 func releasedModules(ctx context.Context, repo string) (modules []*module) {
 	for _, dir := range (command{dir: repo, env: []string{"GOWORK="}}).lines(ctx, "go", "list", "-m", "-f", "{{.Dir}}") {
 		file := filepath.Join(dir, "go.mod")
-		text := value(os.ReadFile(file))
-		if notReleased.Match(bytes.ReplaceAll(text, []byte("\r"), nil)) {
+		if notReleased.Match(bytes.ReplaceAll(value(os.ReadFile(file)), []byte("\r"), nil)) {
 			continue
 		}
 		mod := readGoMod(ctx, file)
 		modules = append(modules, &module{Path: mod.Module.Path, mod: mod})
 	}
-	return inOrder(modules)
-}
-
-// inOrder sorts modules so that each comes after those that it requires, and sets their
-// folders from their paths.
-func inOrder(modules []*module) (sorted []*module) {
-	slices.SortFunc(modules, func(a, b *module) int { return strings.Compare(a.Path, b.Path) })
-	if len(modules) == 0 {
-		fail("no released module in the workspace")
-	}
-	root := modules[0].Path
-	done := make(map[string]bool)
-	for len(sorted) < len(modules) {
-		n := len(sorted)
-		for _, m := range modules {
-			ready := !slices.ContainsFunc(m.mod.Require, func(r requirement) bool {
-				return isWithin(r.Path, root) && !done[r.Path]
-			})
-			if ready && !done[m.Path] {
-				m.dir = strings.TrimPrefix(strings.TrimPrefix(m.Path, root), "/")
-				sorted, done[m.Path] = append(sorted, m), true
+	root := slices.MinFunc(modules, func(a, b *module) int { return len(a.Path) - len(b.Path) }).Path
+	// A go.mod also lists indirect requirements, so a module has more of them than each module that
+	// it requires.
+	ours := func(m *module) (n int) {
+		for _, r := range m.mod.Require {
+			if isWithin(r.Path, root) {
+				n++
 			}
 		}
-		if len(sorted) == n {
-			stuck := slices.IndexFunc(modules, func(m *module) bool { return !done[m.Path] })
-			fail("%s and others require each other, or a module that is not released", modules[stuck].Path)
-		}
+		return n
 	}
-	return sorted
+	for _, m := range modules {
+		m.dir = strings.TrimPrefix(strings.TrimPrefix(m.Path, root), "/")
+	}
+	slices.SortFunc(modules, func(a, b *module) int { return cmp.Or(ours(a)-ours(b), strings.Compare(a.Path, b.Path)) })
+	return modules
 }
 
 // isWithin reports whether module or package p is root or below it.

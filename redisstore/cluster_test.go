@@ -1,4 +1,4 @@
-package redistest
+package redisstore
 
 import (
 	"context"
@@ -8,51 +8,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// RunCluster tests a store on a Redis Cluster. Open opens a store whose heartbeat is Heartbeat, and
-// whose grants count when that many replicas have them, given the addresses of the servers.
-func RunCluster(t *testing.T, open func(t testing.TB, addrs []string, replicas int) store.Store) {
-	for name, test := range map[string]func(t *testing.T, c *cluster){
-		"a bad shard fails only its own renewals":               testBadShard,
-		"after a planned failover every grant is on the server": testPlannedFailover,
-		"a migrating slot delays calls and loses nothing":       testMigratingSlot,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, &cluster{T: t, open: open}) })
-	}
-	t.Run("a migrating slot delays calls that wait for replicas", func(t *testing.T) {
-		testMigratingSlot(t, &cluster{T: t, open: open, replicas: 1})
-	})
-}
-
-// A cluster is a Cluster with a store, and names on each of its shards.
+// A cluster is a Cluster with a store.
 type cluster struct {
 	*testing.T
 	*servers.Cluster
-	open     func(t testing.TB, addrs []string, replicas int) store.Store
 	replicas int
 	s        store.Store
 }
 
-// start starts the servers of a test.
-func (c *cluster) start(t *testing.T) {
-	c.T, c.Cluster = t, servers.StartCluster(t, servers.RedisOptions{InMemory: true})
+func startCluster(t *testing.T, replicas int) *cluster {
+	c := &cluster{T: t, Cluster: servers.StartCluster(t, servers.RedisOptions{InMemory: true}), replicas: replicas}
 	c.s = c.newStore()
+	return c
 }
 
 func (c *cluster) newStore() store.Store {
-	s := c.open(c, c.Addrs(), c.replicas)
-	c.Cleanup(func() { s.Close() })
-	return s
+	return openURL(c, fmt.Sprintf("redis+cluster://%s?replicas=%d", strings.Join(c.Addrs(), ","), c.replicas))
 }
 
 // nameOn returns the n-th name whose keys are on a server.
 func (c *cluster) nameOn(node *servers.Redis, n int) string {
 	for i := 0; ; i++ {
 		name := "n" + strconv.Itoa(i)
-		if c.Primary(ClusterLockKey(name)) == node {
+		if c.Primary(redistest.ClusterLockKey(name)) == node {
 			if n--; n < 0 {
 				return name
 			}
@@ -62,7 +45,7 @@ func (c *cluster) nameOn(node *servers.Redis, n int) string {
 
 func (c *cluster) take(name string, queue bool) store.Request {
 	c.Helper()
-	req := Request(name)
+	req := redistest.Request(name)
 	req.Queue = queue
 	answer, err := c.s.Acquire(c.Context(), req)
 	if err != nil || !answer.Granted() != queue {
@@ -89,17 +72,14 @@ func (c *cluster) renewAll(reqs []store.Request) []store.Renewed {
 
 // Each shard has a plain grant, and a grant that has waiters. They are renewed by different
 // scripts.
-func testBadShard(t *testing.T, c *cluster) {
+func TestABadShardFailsOnlyItsOwnRenewals(t *testing.T) {
 	for what, harm := range map[string]func(*servers.Redis){
 		"hung":           (*servers.Redis).Stop,
 		"killed":         (*servers.Redis).Kill,
-		"scripts gone":   func(r *servers.Redis) { r.Must("SCRIPT", "FLUSH") },
-		"healthy":        func(*servers.Redis) {},
-		"scripts unsent": nil, // the other shards know the scripts, this one does not
+		"scripts unsent": func(r *servers.Redis) { r.Must("SCRIPT", "FLUSH") },
 	} {
 		t.Run(what, func(t *testing.T) {
-			c.start(t)
-			bad := c.Nodes[1]
+			c := startCluster(t, 0)
 			var reqs []store.Request
 			for i, node := range c.Nodes[:3] {
 				for n := range 2 {
@@ -107,20 +87,11 @@ func testBadShard(t *testing.T, c *cluster) {
 				}
 				c.take(reqs[2*i+1].Name, true)
 			}
-			if harm == nil {
-				bad.Must("SCRIPT", "FLUSH")
-				healthy := c.renewAll(append(reqs[:2:2], reqs[4:]...))
-				for i, out := range healthy {
-					if out.Status != store.Extended {
-						t.Errorf("healthy renewal %d: %+v", i, out)
-					}
-				}
-			} else {
-				harm(bad)
-			}
-			want := store.Extended
-			if what == "hung" || what == "killed" {
-				want = store.Unknown
+			harm(c.Nodes[1])
+			want := store.Unknown
+			if what == "scripts unsent" { // the other shards know the scripts, this one does not
+				want = store.Extended
+				c.renewAll(append(reqs[:2:2], reqs[4:]...))
 			}
 			for i, out := range c.renewAll(reqs) {
 				if i/2 != 1 && out.Status != store.Extended || i/2 == 1 && out.Status != want {
@@ -133,14 +104,14 @@ func testBadShard(t *testing.T, c *cluster) {
 
 // After a planned failover, subscribers are still connected to the old primary, which is now a
 // replica and passes messages on to them.
-func testPlannedFailover(t *testing.T, c *cluster) {
-	c.start(t)
+func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
+	c := startCluster(t, 0)
 	old, replica := c.Nodes[0], c.Nodes[3]
 	name := c.nameOn(old, 0)
 	waiters := []store.Store{c.newStore(), c.newStore()}
 	holder := c.take(name, false)
 	request := func() store.Request {
-		req := Request(name)
+		req := redistest.Request(name)
 		req.Queue = true
 		return req
 	}
@@ -153,7 +124,7 @@ func testPlannedFailover(t *testing.T, c *cluster) {
 	}
 	replica.Must("CLUSTER", "FAILOVER")
 	servers.Poll(t, 10*time.Second, func() error {
-		if c.Primary(ClusterLockKey(name)) != replica {
+		if c.Primary(redistest.ClusterLockKey(name)) != replica {
 			return fmt.Errorf("%s is not the primary yet", replica.Addr())
 		}
 		return nil
@@ -173,18 +144,18 @@ func testPlannedFailover(t *testing.T, c *cluster) {
 		servers.Poll(t, 10*time.Second, func() error { return owner.Release(t.Context(), name, held.ID, store.Keep{}) })
 		granted := time.Now()
 		for {
-			wait, cancel := context.WithTimeout(t.Context(), Heartbeat/2)
+			wait, cancel := context.WithTimeout(t.Context(), redistest.Heartbeat/2)
 			waiters[w].Wait(wait, name, waits[w].ID)
 			cancel()
 			answer, err := waiters[w].Acquire(t.Context(), waits[w])
 			if err == nil && answer.Granted() {
 				break
 			}
-			if time.Since(granted) > 10*Heartbeat {
+			if time.Since(granted) > 10*redistest.Heartbeat {
 				t.Fatalf("round %d: not granted: %+v, %v", round, answer.Refusal, err)
 			}
 		}
-		if took := time.Since(granted); took > 2*Heartbeat {
+		if took := time.Since(granted); took > 2*redistest.Heartbeat {
 			t.Errorf("round %d: the hand-off took %v", round, took)
 		}
 		out, err := waiters[w].Renew(t.Context(), []store.Renewal{{Name: name, ID: waits[w].ID, TTL: time.Minute, Mode: store.Exclusive}})
@@ -197,12 +168,17 @@ func testPlannedFailover(t *testing.T, c *cluster) {
 }
 
 func (c *cluster) slot(name string) string {
-	return strconv.FormatInt(c.Nodes[0].Must("CLUSTER", "KEYSLOT", ClusterLockKey(name)).(int64), 10)
+	return strconv.FormatInt(c.Nodes[0].Must("CLUSTER", "KEYSLOT", redistest.ClusterLockKey(name)).(int64), 10)
 }
 
 // While a slot migrates, scripts with several keys are refused unless one server has all of them.
-func testMigratingSlot(t *testing.T, c *cluster) {
-	c.start(t)
+func TestAMigratingSlotDelaysCallsAndLosesNothing(t *testing.T) {
+	for _, replicas := range []int{0, 1} {
+		t.Run(fmt.Sprint("replicas: ", replicas), func(t *testing.T) { migrateSlot(t, startCluster(t, replicas)) })
+	}
+}
+
+func migrateSlot(t *testing.T, c *cluster) {
 	name := c.nameOn(c.Nodes[0], 0)
 	held := c.take(name, false)
 	other := c.newStore()
@@ -216,10 +192,10 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 	}
 	// A grant that was pushed to a waiter, one that was requested with a block of tokens, and one
 	// that others wait for.
-	pushed, block, wanted := Request(inSlot("pushed")), Request(inSlot("block")), c.take(inSlot("wanted"), false)
+	pushed, block, wanted := redistest.Request(inSlot("pushed")), redistest.Request(inSlot("block")), c.take(inSlot("wanted"), false)
 	before := c.take(pushed.Name, false)
 	pushed.Queue, block.Tokens = true, 2
-	waiter := Request(wanted.Name)
+	waiter := redistest.Request(wanted.Name)
 	waiter.Queue = true
 	for _, req := range []store.Request{pushed, block, waiter} {
 		if answer, err := c.s.Acquire(t.Context(), req); err != nil || answer.Granted() == req.Queue {
@@ -234,7 +210,7 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 			t.Fatalf("%+v, %v", answer.Refusal, err)
 		}
 	}
-	moveKeys, finish := c.MoveSlot(ClusterLockKey(name))
+	moveKeys, finish := c.MoveSlot(redistest.ClusterLockKey(name))
 
 	// An exclusive grant is renewed nevertheless, before and after its keys were moved.
 	renew := func(when string) {
@@ -251,9 +227,9 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 	}
 	renew("while the slot migrates")
 	// A call with several keys ends with its context, and its error says why.
-	waiting := Request(name)
+	waiting := redistest.Request(name)
 	waiting.Queue = true
-	free := Request(inSlot("free"))
+	free := redistest.Request(inSlot("free"))
 	for _, req := range []store.Request{waiting, free} {
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()

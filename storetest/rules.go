@@ -1,0 +1,241 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// G1: two grants of one name that exclude each other are never live at the same time.
+var exclusionTests = []test{
+	{name: "exactly one of many concurrent requests is granted", run: func(s *suite) {
+		conns := []*conn{s.open(), s.open(), s.open(), s.open()}
+		for range 10 {
+			name := s.name()
+			claims := make([]*claim, 12)
+			for i := range claims {
+				claims[i] = conns[i%len(conns)].exclusive(name)
+			}
+			var granted atomic.Int32
+			s.parallel(len(claims), len(claims), func(i int) error {
+				ctx, cancel := s.bounded()
+				defer cancel()
+				ans, err := claims[i].try(ctx)
+				if err == nil && ans.Granted() {
+					granted.Add(1)
+				}
+				return err
+			})
+			if n := granted.Load(); n != 1 {
+				s.Fatalf("%d of %d were granted", n, len(claims))
+			}
+		}
+	}},
+	{name: "competing holders never overlap, and their tokens grow", run: func(s *suite) {
+		conns := []*conn{s.open(), s.open(), s.open(), s.open()}
+		const rounds, workers = 60, 8
+		name := s.name()
+		claims := make([]*claim, rounds)
+		for i := range claims {
+			claims[i] = conns[i%len(conns)].exclusive(name)
+		}
+		var inside atomic.Int32
+		var highest atomic.Int64
+		s.parallel(rounds, workers, func(i int) error {
+			k := claims[i]
+			ctx, cancel := s.boundedFor(workers)
+			defer cancel()
+			if err := k.drive(ctx); err != nil {
+				return err
+			}
+			if inside.Add(1) != 1 {
+				return errors.New("another holder is inside")
+			}
+			if before := highest.Swap(k.ans.Token); before >= k.ans.Token {
+				return fmt.Errorf("token %d after %d", k.ans.Token, before)
+			}
+			time.Sleep(time.Millisecond) // gives another holder the chance to overlap
+			inside.Add(-1)
+			return k.tryRelease(store.Keep{})
+		})
+	}},
+}
+
+// G2, the store's part: a grant lasts for its granted TTL, neither shorter nor much longer. The
+// core computes the deadline of the lease from the same TTL.
+var lossTests = []test{
+	{name: "a grant lasts at least for its TTL", run: func(s *suite) {
+		one, two := s.open2()
+		for _, ttl := range []time.Duration{s.ttl, s.ttl*5/2 + 1} { // the second shows rounding
+			if s.caps.CheckTTL(ttl) != nil {
+				continue
+			}
+			name := s.name()
+			a := one.exclusive(name)
+			a.req.TTL = ttl
+			start := time.Now()
+			a.granted()
+			two.exclusive(name).freedAfter(start, a.ans.TTL)
+		}
+	}},
+}
+
+// G3: the token of each grant is greater than every earlier token of its name. The method try
+// checks on every grant that tokens are below 2^53 and above the floor.
+var fencingTests = []test{
+	{name: "tokens grow after a release, on every connection", run: func(s *suite) {
+		conns := []*conn{s.open(), s.open(), s.open()}
+		name := s.name()
+		token := int64(0)
+		// Each connection is used after itself and after the others.
+		for _, i := range []int{0, 0, 1, 1, 2, 2, 0, 2, 1} {
+			a := conns[i].exclusive(name).granted()
+			a.above(token)
+			token = a.last()
+			a.release()
+		}
+	}},
+	{name: "tokens grow after all connections were closed and reopened", run: func(s *suite) {
+		name := s.name()
+		token := int64(0)
+		for range 3 {
+			a := s.open().exclusive(name)
+			a.req.Tokens = 3
+			a.granted().above(token)
+			token = a.last()
+			a.release()
+			s.closeAll()
+		}
+	}},
+}
+
+// G4: Renew, Release, Leave and Break compare the identity of the grant. A late or repeated
+// call does not affect any other grant.
+var identityTests = []test{
+	{name: "a former holder cannot affect the next one", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).short().granted()
+		b := two.exclusive(name)
+		b.within(a.ans.TTL + s.h.Slack)
+		a.gone()
+		a.expect("Release", a.tryRelease(store.Keep{}), store.ErrNotHeld)
+		a.leave()
+		if s.caps.Features.Has(store.FeatureList) {
+			a.expect("Break", a.tryBreak(), store.ErrNotHeld)
+		}
+		one.exclusive(name).refused()
+		b.extended()
+	}},
+}
+
+// Shared mode and permits. Requests are served in strict order.
+var modesTests = []test{
+	{name: "neighbouring readers are woken and granted together", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		w := one.exclusive(name).granted()
+		readers := []*claim{two.shared(name).queued(1), one.shared(name).queued(2), two.shared(name).queued(3)}
+		next := two.exclusive(name).queued(4)
+		late := one.shared(name).queued(5)
+		var waits []*wait
+		for _, r := range readers {
+			waits = append(waits, r.wait())
+		}
+		w.release()
+		for i, r := range readers {
+			waits[i].woken()
+			r.granted()
+		}
+		next.queued(1)
+		late.queued(2)
+	}},
+	{name: "concurrent requests for permits do not exceed the limit", needs: store.FeaturePermits, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		const limit = 5
+		var claims []*claim
+		for range 10 {
+			claims = append(claims, one.permits(name, 1, limit), two.permits(name, 2, limit))
+		}
+		s.parallel(len(claims), len(claims), func(i int) error {
+			ctx, cancel := s.bounded()
+			defer cancel()
+			_, err := claims[i].try(ctx)
+			return err
+		})
+		sum := 0
+		for _, k := range claims {
+			if k.ans.Token != 0 {
+				sum += k.req.Weight
+			}
+		}
+		if sum != limit && sum != limit-1 { // a single permit may be left, which is too few for a request for two
+			s.Fatalf("%d permits of %d are out", sum, limit)
+		}
+	}},
+	{name: "a holder of permits expires although others renew", needs: store.FeaturePermits, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		dead := one.permits(name, 2, 3).short().granted()
+		live := two.permits(name, 1, 3).granted()
+		for start := time.Now(); time.Since(start) < dead.ans.TTL+s.h.Slack; time.Sleep(s.ttl / 4) {
+			live.extended()
+		}
+		one.permits(name, 3, 3).refused()
+		one.permits(name, 2, 3).granted()
+		dead.gone()
+	}},
+}
+
+// keepTests test releases that keep the name closed for a time.
+var keepTests = []test{
+	{name: "a name that is done wakes all its waiters", needs: store.FeatureKeep | store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		s.promptly(func() (took, again time.Duration) {
+			name := s.name()
+			a := one.exclusive(name).granted()
+			var last *claim
+			var waits []*wait
+			for i, c := range []*conn{two, two, one, two} {
+				last = c.exclusive(name).queued(i + 1)
+				waits = append(waits, last.wait())
+			}
+			start := time.Now()
+			a.keep(store.Keep{State: store.Done, For: s.long})
+			for _, w := range waits {
+				w.woken()
+			}
+			return time.Since(start), last.again
+		})
+	}},
+}
+
+// A store refuses calls for features that it does not declare, without any effect.
+var undeclaredTests = []test{
+	{name: "List and Break are refused", lacks: store.FeatureList, run: func(s *suite) {
+		one := s.open()
+		a := one.exclusive(s.name()).granted()
+		ctx, cancel := s.bounded()
+		defer cancel()
+		if _, err := one.List(ctx, store.Query{Name: a.req.Name}); !errors.Is(err, store.ErrUnsupported) {
+			s.Errorf("List: %v, want ErrUnsupported", err)
+		}
+		if err := a.tryBreak(); !errors.Is(err, store.ErrUnsupported) {
+			s.Errorf("Break: %v, want ErrUnsupported", err)
+		}
+		a.extended()
+	}},
+	{name: "a release with Keep is refused and releases nothing", lacks: store.FeatureKeep, run: func(s *suite) {
+		a := s.open().exclusive(s.name()).granted()
+		for _, state := range []store.State{store.Done, store.Cooling} {
+			if err := a.tryRelease(store.Keep{State: state, For: s.long}); !errors.Is(err, store.ErrUnsupported) {
+				s.Errorf("Release: %v, want ErrUnsupported", err)
+			}
+		}
+		a.extended()
+	}},
+}
