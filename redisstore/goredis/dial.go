@@ -18,6 +18,10 @@ const (
 	// dialTimeout bounds how long a call waits for the dialer. It is that of package redisstore.
 	dialTimeout = 1500 * time.Millisecond
 
+	// maxDials bounds the dials in progress through Sentinels. While no Sentinel answers, go-redis lets
+	// each dial wait for those before it, so it takes longer than the time until the next one.
+	maxDials = 4
+
 	// primaryCheck is the interval at which a connection that is used checks that the Sentinels
 	// still name the same primary.
 	primaryCheck = 2 * time.Second
@@ -27,13 +31,13 @@ const (
 type dialer struct {
 	network  string
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
-	failover bool // it asks Sentinels for the primary
+	sentinel chan struct{} // has an element for each dial in progress; nil if it asks no Sentinels for the primary
 }
 
 // connect has the type of rueidis.ClientOption.DialCtxFn.
 func (d *dialer) connect(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 	conn, err := d.open(ctx, addr)
-	if err != nil || !d.failover {
+	if err != nil || d.sentinel == nil {
 		return conn, err
 	}
 	p := &primary{Conn: conn, dialer: d}
@@ -45,12 +49,20 @@ func (d *dialer) connect(ctx context.Context, addr string, _ *net.Dialer, _ *tls
 func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	dialing := limited
-	if d.failover {
-		// go-redis asks the other Sentinels if one does not reply, unless the context has ended by then.
-		dialing = context.WithoutCancel(ctx)
+	dial := func() (net.Conn, error) { return d.dial(limited, d.network, addr) }
+	if d.sentinel != nil {
+		dial = func() (net.Conn, error) {
+			select {
+			case d.sentinel <- struct{}{}:
+			case <-limited.Done():
+				return nil, limited.Err()
+			}
+			defer func() { <-d.sentinel }()
+			// go-redis asks the other Sentinels if one does not reply, unless the context has ended by then.
+			return d.dial(context.WithoutCancel(ctx), d.network, addr)
+		}
 	}
-	conn, err := await.Call(limited, func() (net.Conn, error) { return d.dial(dialing, d.network, addr) }, func(conn net.Conn) { conn.Close() })
+	conn, err := await.Call(limited, dial, func(conn net.Conn) { conn.Close() })
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("dial %s: no connection within %v", addr, dialTimeout) // the call that dials has more time
 	}

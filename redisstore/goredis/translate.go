@@ -66,7 +66,10 @@ func connect(o *redis.Options) (option rueidis.ClientOption, err error) {
 	case o.Limiter != nil:
 		return option, refuse("Limiter", "it would end leases if it refused their renewal; make a client without it for the locks")
 	}
-	d := &dialer{network: o.Network, dial: o.Dialer, failover: o.Addr == failoverAddr}
+	d := &dialer{network: o.Network, dial: o.Dialer}
+	if o.Addr == failoverAddr {
+		d.sentinel = make(chan struct{}, maxDials)
+	}
 	if d.dial == nil {
 		d.dial = redis.NewDialer(o)
 	}

@@ -273,6 +273,38 @@ func TestOptionsOfAClusterAreUsed(t *testing.T) {
 	}
 }
 
+// While no Sentinel answers, go-redis does not return from a dial for a long time.
+func TestDialsThroughHungSentinelsDoNotPileUp(t *testing.T) {
+	var dials atomic.Int32
+	end := make(chan struct{})
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m"})
+	defer client.Close()
+	o := client.Options()
+	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		dials.Add(1)
+		<-end
+		return nil, errors.New("ended")
+	}
+	option, err := translate(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 * maxDials {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if conn, err := option.DialCtxFn(ctx, "", nil, nil); err == nil || conn != nil {
+			t.Fatalf("%v, %v", conn, err)
+		}
+	}
+	if n := dials.Load(); n == 0 || n > maxDials {
+		t.Errorf("%d dials are in progress, want at most %d", n, maxDials)
+	}
+	close(end)
+	if _, err := option.DialCtxFn(t.Context(), "", nil, nil); err == nil || err.Error() != "ended" {
+		t.Errorf("%v, want the error of the dialer", err)
+	}
+}
+
 // The dialer may hang whatever its context says. Calls end in time nevertheless.
 func TestADialerThatHangsDoesNotHoldCalls(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
