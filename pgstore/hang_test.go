@@ -161,6 +161,35 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	t.Errorf("no call succeeded, and %d of %d connections are in use: %v", pool.Stat().AcquiredConns(), pool.Stat().MaxConns(), err)
 }
 
+// A connection that begins while the network drops packets never gets a reply, even after that: there
+// was a failover, or a proxy waits for a server that is gone. Such connections must not take the room of
+// others for long.
+func TestCallsWorkAgainAfterConnectingHasHung(t *testing.T) {
+	t.Parallel()
+	const limit = 20 * time.Second
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	proxy := faultproxy.Start(t, p.Addr())
+	s := newIn(t, newPool(t, strings.Replace(p.URL(), p.Addr(), proxy.Addr(), 1), 4))
+	pool := pgstore.Pool(s)
+	pool.Reset()
+	eventually(t, "connections are open", func() bool { return pool.Stat().TotalConns() == 0 })
+	proxy.Drop()
+	var wg sync.WaitGroup
+	eventually(t, "the store does not connect", func() bool {
+		wg.Go(func() { s.Acquire(t.Context(), request("during")) })
+		return pool.Stat().ConstructingConns() == pool.Stat().MaxConns()
+	})
+	proxy.Heal()
+	wg.Wait()
+	var err error
+	for begin := time.Now(); time.Since(begin) < limit; {
+		if _, err = s.Acquire(t.Context(), request("after")); err == nil {
+			return
+		}
+	}
+	t.Errorf("no call succeeded in %v: %v", limit, err)
+}
+
 // PgBouncer is in transaction mode, has more clients than connections, and is restarted during
 // the test.
 func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {

@@ -53,6 +53,10 @@ const (
 	// But a test that takes longer than half of it leaves too little time for the call itself.
 	pingTimeout = callTimeout / 2
 
+	// connectTimeout bounds one attempt to connect. An attempt continues after the end of its call, and
+	// takes up one of the connections of the pool. The default of the pool is two minutes.
+	connectTimeout = 5 * time.Second
+
 	// closeTimeout bounds how long Close waits for connections of the pool. The pool
 	// asks the server to cancel the statements of calls whose callers gave up. If the server
 	// hangs, the pool waits for that for up to 15 seconds.
@@ -152,6 +156,7 @@ func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err
 	if err != nil {
 		return nil, fmt.Errorf("postgres store: %w", err)
 	}
+	own.ConnConfig.ConnectTimeout = cmp.Or(own.ConnConfig.ConnectTimeout, connectTimeout)
 	pool, err := pgxpool.NewWithConfig(ctx, own)
 	if err != nil {
 		return nil, explain(err)

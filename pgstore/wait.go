@@ -19,9 +19,8 @@ const (
 	// So a name that is contended from time to time does not need a new connection each time.
 	listenIdle = 30 * time.Second
 
-	// listenConnect bounds one attempt to connect, and listenRetry is the pause after it failed.
-	listenConnect = 5 * time.Second
-	listenRetry   = time.Second
+	// listenRetry is the pause after an attempt to connect has failed.
+	listenRetry = time.Second
 
 	// listenPing is how often a connection without notifications is tested. Otherwise a dead
 	// connection would not be noticed.
@@ -125,7 +124,7 @@ var errPooler = fmt.Errorf("postgres store: behind a connection pooler")
 // listen receives notifications until there has been no waiter for listenIdle. Then it returns
 // nil.
 func (l *listener) listen() error {
-	ctx, cancel := context.WithTimeout(l.ctx, listenConnect)
+	ctx, cancel := context.WithTimeout(l.ctx, connectTimeout)
 	defer cancel()
 	conn, err := l.connect(ctx)
 	if err != nil {
@@ -167,7 +166,7 @@ func (l *listener) listen() error {
 			return nil
 		}
 		if now.Sub(alive) > listenPing {
-			ctx, cancel := context.WithTimeout(l.ctx, listenConnect)
+			ctx, cancel := context.WithTimeout(l.ctx, connectTimeout)
 			err := conn.Ping(ctx)
 			cancel()
 			if err != nil {
