@@ -136,7 +136,9 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 
 // connectFor connects for a call. Unless it returns nil, end is called when connecting has ended.
 // If ctx ends, connecting continues in the background, for the next call. It takes several round
-// trips, and otherwise callers with less time than that would never get a connection.
+// trips, and otherwise callers with less time than that would never get a connection. If the time of the
+// call ends, connecting is ended, but the caller does not wait for that: the dialer of an application may
+// not look at its context.
 func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 	connected := make(chan error)
 	started := l.s.background(func() {
@@ -144,6 +146,8 @@ func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 		select {
 		case connected <- err:
 		case <-ctx.Done():
+			end()
+		case <-call.Done():
 			end()
 		}
 	})
@@ -161,6 +165,7 @@ func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 			return err
 		}
 	case <-ctx.Done():
+	case <-call.Done():
 	}
 	return l.noReply()
 }

@@ -49,6 +49,27 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		defer server.Continue()
 		suites.EndInTime(t, s, held)
 	})
+	t.Run("a dialer that does not look at its context", func(t *testing.T) {
+		hangs := make(chan struct{})
+		var hung atomic.Bool
+		db := poolAt(t, server, func(c *mysql.Config) {
+			c.DialFunc = func(_ context.Context, network, addr string) (net.Conn, error) {
+				if hung.Load() {
+					<-hangs
+				}
+				return net.Dial(network, addr)
+			}
+		})
+		s := newIn(t, db)
+		db.SetMaxIdleConns(0)
+		hung.Store(true)
+		defer close(hangs)
+		suites.EndInTime(t, s, held)
+		begin := time.Now()
+		if s.Close(); time.Since(begin) > closeTimeout+time.Second {
+			t.Errorf("Close took %v", time.Since(begin))
+		}
+	})
 }
 
 // If the server does not answer, a call ends soon after its caller has given up. If it answers within

@@ -25,6 +25,9 @@ const (
 	// metaFresh is how old the last read of meta may be when a name is granted.
 	metaFresh = 2 * time.Second
 
+	// closeTimeout bounds how long Close waits for calls in flight.
+	closeTimeout = 2 * time.Second
+
 	// renewals is how many grants are renewed in one statement.
 	renewals = 256
 )
@@ -92,12 +95,24 @@ func (s *Store) Capabilities() store.Capabilities {
 // Close ends the store: calls in flight end, including those that are blocked in Wait, and later
 // calls return [store.ErrClosed]. Grants stay until they are released or their TTL is over. A
 // second Close does nothing. A *sql.DB that was passed to New stays open. The connections that
-// the store used are closed. Close waits for up to half a second until unused rows are removed.
+// the store used are closed. Close waits for up to half a second until unused rows are removed. If a
+// dialer of the application hangs, its connection is closed later.
 func (s *Store) Close() error {
 	s.sweep.await()
 	if !s.life.Shut() {
 		return nil
 	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.closeAll() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(closeTimeout):
+		return fmt.Errorf("mysql store: close: %w", s.noReply())
+	}
+}
+
+func (s *Store) closeAll() error {
 	s.takes.close()
 	s.gives.close()
 	s.takeCalls.Close()
