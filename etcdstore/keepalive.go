@@ -60,7 +60,7 @@ func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
 	}
 	k.waiting = append(k.waiting, call)
 	if !k.busy {
-		k.busy = true
+		k.busy, k.owes = true, sinceBase()
 		k.wg.Go(k.run)
 	}
 	k.mu.Unlock()

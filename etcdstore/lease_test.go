@@ -191,6 +191,28 @@ func TestACallThatGivesUpDoesNotFailTheKeepAlivesOfOthers(t *testing.T) {
 	}
 }
 
+// The stream is used seldom. A server that was not asked since its last reply owes none, so a call that
+// gives up before its request is sent must not end the stream and the connection of all other calls.
+func TestACallThatGivesUpAtOnceDoesNotEndTheConnection(t *testing.T) {
+	t.Parallel()
+	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	l, err := s.lease(suites.Limited(t), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alive, err := s.keepAlive(suites.Limited(t), l); !alive || err != nil { // opens the stream
+		t.Fatalf("alive %v, error %v", alive, err)
+	}
+	stream := s.keeper.stream
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	time.Sleep(keepSilence)
+	_, _ = s.keeper.keep(dead, []*lease{l})
+	if stream.Context().Err() != nil {
+		t.Error("the stream has ended")
+	}
+}
+
 // The TTL is longer than the test, so the leases do not expire. The replies arrive after the callers
 // have given up.
 func TestCallersWithLittleTimeLeaveNoLeases(t *testing.T) {
