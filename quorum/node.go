@@ -24,7 +24,6 @@ type node struct {
 	bounded   bool          // the store bounds its calls itself
 	slow      time.Duration // a call that failed after this time may have sent a message that is executed late
 	seed      atomic.Uint32 // identity of its server: see rank; 0 if it is not known yet
-	undo      undoList
 
 	asks, others health // of Acquire, and of all other calls: a server without memory fails only the first
 
@@ -118,12 +117,7 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 		if n.restarter != nil && n.isVerified() { // otherwise the server may be another one
 			n.lastReply.Store(int64(now))
 		}
-		if h.failures.Swap(0) > 0 {
-			select {
-			case n.undo.retry <- struct{}{}:
-			default:
-			}
-		}
+		h.failures.Store(0)
 		if n.bad.Load() {
 			n.report(nil)
 		}

@@ -141,7 +141,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 				return nil, fmt.Errorf("%w: quorum: %s and %s are the same node: every node must be a server of its own", store.ErrInvalid, other.Name, n.Name)
 			}
 		}
-		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s, undo: undoList{retry: make(chan struct{}, 1)}}
+		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}
 		if node.restarter, _ = n.Store.(Restarter); node.restarter == nil {
 			node.identify(n.Name)
 		}

@@ -5,8 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// lateFor is how long a request that was not answered may still arrive at a node that answers
+	// others: a connection that was cut may deliver it late.
+	lateFor = time.Minute
+
+	// undoFor is how long to go on with a node that does not answer. A server that hangs for longer
+	// may execute a request then, and have a vote without a holder until its TTL is over.
+	undoFor = 10 * time.Minute
+
+	// undoPause is how long to wait before a message is repeated, or twice as long if the node answers.
+	undoPause = 500 * time.Millisecond
 )
 
 // An ending is a call that ends what the nodes have of an identity.
@@ -46,30 +60,43 @@ func (se *session) end(i int, e *ending) {
 	})
 }
 
-// endAt sends a message that ends what a node has. It unlocks the mutex meanwhile.
+// endAt sends a message that ends what a node has, and sees to it that it is repeated for as long as it may
+// have to be. An ending that somebody waits for is sent even if another one is repeated already, because its
+// answer counts. It unlocks the mutex meanwhile.
 func (se *session) endAt(i int, e *ending) error {
-	n, t := se.store.nodes[i], &se.seats[i]
-	had := t.granted
-	t.granted, t.queued = false, false
+	s, t := se.store, &se.seats[i]
+	sent := s.now()
 	switch {
 	case !t.left:
 		return errNothing
-	case t.barred: // the message is repeated already
+	case t.end == nil:
+		t.had, t.begin = t.granted, sent
+	case e == leave && t.end != leave:
 		return errBarred
 	}
+	t.granted, t.queued, t.end = false, false, e
+	n, had := s.nodes[i], t.had
 	se.mu.Unlock()
 	err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had) })
 	se.mu.Lock()
-	answered := err == nil || isAnswer(err)
-	if answered && !t.unheard {
-		t.left = false
-	} else {
-		u := undoing{key: se.key, end: e, had: had}
-		if t.unheard || mayBeLate(err) {
-			u.lost = se.store.now()
+	answered, now := err == nil || isAnswer(err), s.now()
+	if mayBeLate(err) {
+		t.lost = sent
+	}
+	if answered && (t.lost == 0 || now-t.lost > lateFor) || now-t.begin > undoFor {
+		t.end, t.left, t.lost = nil, false, 0
+	} else if !t.repeating {
+		t.repeating = true
+		pause := undoPause
+		if answered {
+			pause *= 2
 		}
-		t.barred = true
-		n.undoLater(u)
+		se.later(pause, func() {
+			t.repeating = false
+			if t.end != nil && t.posted == 0 { // otherwise that message repeats it
+				se.post(i, func() { se.endAt(i, t.end) })
+			}
+		})
 	}
 	if !had && answered {
 		return errNothing // so it is not known whether a vote was ended
@@ -201,9 +228,17 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	case t.ok == 0:
 		return store.ErrNotHeld
 	}
-	for i, n := range s.nodes {
-		if t.errs[i] != nil {
-			n.undoLater(undoing{key: sessionKey{name, id}, end: force, lost: s.now()})
+	se := s.open(name, id, true)
+	defer s.shut(se)
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if se.held && se.attempt == nil {
+		se.held, se.want = false, wantNothing // a majority does not have it
+	}
+	for i, err := range t.errs {
+		if err != nil {
+			se.seats[i].left = true
+			se.end(i, force)
 		}
 	}
 	return nil

@@ -64,11 +64,18 @@ type seat struct {
 	posted int // messages that are queued or in flight
 	ends   int // those that end the vote and are queued
 
-	left    bool // the node may have a vote of the identity, or a place in its queue
-	granted bool // it has answered that it has the vote, and no message that ends it was sent since
-	queued  bool // it has answered that it has a place
-	unheard bool // an Acquire was not answered, and may be executed late
-	barred  bool // a message that ends the vote may be executed at any time, so no vote counts
+	left    bool          // the node may have a vote of the identity, or a place in its queue
+	granted bool          // it has answered that it has the vote, and no message that ends it was sent since
+	queued  bool          // it has answered that it has a place
+	lost    time.Duration // when a message was last lost that may be executed late; 0 if none was
+
+	// The message that ends what the node has, from when it is sent until nothing is left to do. It is
+	// repeated until the node answers it, and as long as a message may be executed late. It may be executed
+	// at any time, so the identity does not use the node meanwhile.
+	end       *ending
+	had       bool          // the node had a vote
+	begin     time.Duration // when it was sent first
+	repeating bool          // the pause before it is repeated has begun
 
 	recorded int64 // if granted: the counter of the node is at least this
 }
@@ -133,21 +140,7 @@ func (s *Store) forget(se *session) {
 // isOver reports whether a session is no longer needed.
 func (se *session) isOver() bool {
 	return se.refs == 0 && (se.want == wantNothing || se.store.now() > se.until+se.store.caps.Heartbeat) &&
-		!slices.ContainsFunc(se.seats, func(t seat) bool { return t.barred })
-}
-
-// undone records that nothing of an identity is left at a node, and that no message about it can be
-// executed any more: from then on the node can be used again.
-func (s *Store) undone(key sessionKey, i int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if se := s.sessions[key]; se != nil {
-		se.mu.Lock()
-		t := &se.seats[i]
-		t.barred, t.unheard, t.left = false, false, false
-		se.mu.Unlock()
-		s.forget(se)
-	}
+		!slices.ContainsFunc(se.seats, func(t seat) bool { return t.end != nil })
 }
 
 // isValid reports whether the lease is valid.
@@ -156,7 +149,7 @@ func (se *session) isValid() bool { return se.held && isValid(se.store.now(), se
 // hasVote reports whether the vote of a node counts for the lease.
 func (se *session) hasVote(i int) bool {
 	t := &se.seats[i]
-	return countsVote(t.granted, t.ends > 0, t.barred)
+	return countsVote(t.granted, t.ends > 0, t.end != nil)
 }
 
 // settle ends what a node has and the identity does not want, and requests the vote that a lease does
@@ -164,7 +157,7 @@ func (se *session) hasVote(i int) bool {
 func (se *session) settle(i int) {
 	t := &se.seats[i]
 	switch {
-	case t.ends > 0 || t.barred || se.attempt != nil:
+	case t.ends > 0 || t.end != nil || se.attempt != nil:
 	case t.left && (se.want == wantNothing || se.want == wantPlace && (t.granted || t.queued && i != se.bell)):
 		se.end(i, leave)
 	case t.posted == 0 && se.held && !t.granted && !se.repairing && se.repairPause <= mostRepairPause:
@@ -190,6 +183,14 @@ const (
 func (se *session) repairLater() {
 	pause := se.repairPause
 	se.repairPause *= 4
+	se.later(pause, func() {
+		se.repairing = false
+		se.repair()
+	})
+}
+
+// later calls f after a pause, with the mutex locked, unless the store is closed by then.
+func (se *session) later(pause time.Duration, f func()) {
 	time.AfterFunc(pause, func() {
 		if !se.store.life.Enter() {
 			return
@@ -197,15 +198,14 @@ func (se *session) repairLater() {
 		defer se.store.life.Exit()
 		se.mu.Lock()
 		defer se.mu.Unlock()
-		se.repairing = false
-		se.repair()
+		f()
 	})
 }
 
 // repair requests the votes that a valid lease does not have.
 func (se *session) repair() {
 	for i := range se.seats {
-		if t := &se.seats[i]; t.posted == 0 && se.attempt == nil && se.isValid() && !t.granted && !t.barred {
+		if t := &se.seats[i]; t.posted == 0 && se.attempt == nil && se.isValid() && !t.granted && t.end == nil {
 			se.post(i, func() { se.repairAt(i) })
 		}
 	}
@@ -239,7 +239,7 @@ type acquired struct {
 // acquireAt sends an Acquire to a node, and records what the node has then. It unlocks the mutex meanwhile.
 func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 	n, t := se.store.nodes[i], &se.seats[i]
-	if t.barred {
+	if t.end != nil {
 		return a, errBarred
 	}
 	before := t.left
@@ -256,13 +256,15 @@ func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 	case isUnsent(err):
 		t.left = before
 	case err != nil:
-		t.unheard = t.unheard || mayBeLate(err)
+		if mayBeLate(err) {
+			t.lost = se.store.now()
+		}
 	case a.Granted():
 		t.granted, t.queued = true, false
 		t.recorded = a.Token + int64(a.Tokens) - 1
 	default:
 		t.granted, t.queued = false, req.Queue
-		t.left = req.Queue || t.unheard
+		t.left = req.Queue || t.lost > 0
 	}
 	return a, err
 }

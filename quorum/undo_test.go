@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
@@ -364,6 +365,87 @@ func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if n, _ := votes(t, all, req); n != 0 {
 			t.Error("the vote stays")
+		}
+	})
+}
+
+// All nodes lose their replies for a moment. They have executed the release, so the caller need not wait
+// until no message can be executed late.
+func TestReleaseSucceedsAfterALossOfReplies(t *testing.T) {
+	for name, use := range map[string]func(c *holdfast.Client, during func()) error{
+		"Unlock": func(c *holdfast.Client, during func()) error {
+			lease, err := c.Lock(context.Background(), "n")
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Second)
+			during()
+			return lease.Unlock(context.Background())
+		},
+		"Once": func(c *holdfast.Client, during func()) error {
+			return c.Once(context.Background(), "n", time.Hour, func(context.Context) error { time.Sleep(time.Second); during(); return nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				c, err := holdfast.New(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				var begin time.Time
+				err = use(c, func() {
+					begin = time.Now()
+					for _, g := range nodes {
+						g.set(nil, func(ctx context.Context, _ string) error {
+							if time.Since(begin) > 300*time.Millisecond {
+								return nil
+							}
+							<-ctx.Done()
+							return ctx.Err()
+						})
+					}
+				})
+				if took := time.Since(begin); err != nil || took > 2*time.Second {
+					t.Errorf("%v after %v", err, took)
+				}
+				time.Sleep(2 * time.Minute)
+				if sessions, _, undoings := q.Remembered(); sessions+undoings > 0 {
+					t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
+				}
+			})
+		})
+	}
+}
+
+// A server without memory refuses new locks, but renews and releases those that it has.
+func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		for _, g := range nodes[:2] {
+			g.set(func(_ context.Context, call string) error {
+				if call == "Acquire" {
+					return errDown
+				}
+				return nil
+			}, nil)
+		}
+		for i := range 20 {
+			q.Acquire(t.Context(), request(fmt.Sprint(i)))
+			time.Sleep(time.Second)
+			mustRenew(t, q, req)
+		}
+		if n, _ := votes(t, nodes, req); n != 3 {
+			t.Errorf("%d nodes have the vote", n)
+		}
+		mustRelease(t, q, req)
+		synctest.Wait()
+		if n, _ := votes(t, nodes, req); n != 0 {
+			t.Errorf("%d nodes have the vote of a lease that was released", n)
 		}
 	})
 }
