@@ -162,7 +162,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 func (a *attempt) ask(i int) {
 	a.votes[i], a.errs[i], a.refusals[i] = vote{}, nil, nil
 	se, req := a.se, a.req
-	if se.name.isBusy(i) && se.store.nodes[i].isDown() { // the message before this one is not answered
+	if se.name.isStuck(se.store.nodes[i]) {
 		a.deny(i, failed, errSkipped)
 		return
 	}

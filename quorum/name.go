@@ -35,8 +35,9 @@ type name struct {
 
 // A line has the messages to one node that are sent one after the other.
 type line struct {
-	busy bool
-	next []func()
+	busy  bool
+	since time.Duration // when the message in flight was sent
+	next  []func()
 }
 
 // nameOf returns what is remembered of a name, for one more session. The caller holds the mutex.
@@ -68,27 +69,28 @@ func (n *name) post(s *Store, i int, send func()) {
 		l.next = append(l.next, send)
 		return
 	}
-	l.busy = true
+	l.busy, l.since = true, s.now()
 	s.workers.run(s.life.Closing, func() {
-		for ; send != nil; send = n.next(l) {
+		for ; send != nil; send = n.next(s, l) {
 			send()
 		}
 	})
 }
 
-// isBusy reports whether a message to a node would have to wait for its turn.
-func (n *name) isBusy(i int) bool {
+// isStuck reports whether a message to a node would have to wait for one that is not answered.
+func (n *name) isStuck(to *node) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.at[i].busy
+	l := &n.at[to.index]
+	return l.busy && (to.isDown() || to.quorum.now()-l.since > to.quorum.opts.Timeout)
 }
 
 // next returns the next message of a line, or nil if there is none.
-func (n *name) next(l *line) (send func()) {
+func (n *name) next(s *Store, l *line) (send func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if l.busy = len(l.next) > 0; l.busy {
-		send, l.next = l.next[0], l.next[1:]
+		send, l.next, l.since = l.next[0], l.next[1:], s.now()
 	}
 	return send
 }

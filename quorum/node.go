@@ -23,6 +23,7 @@ type node struct {
 	restarter Restarter     // nil if the store does not implement it
 	bounded   bool          // the store bounds its calls itself
 	slow      time.Duration // a call that failed after this time may have sent a message that is executed late
+	overdue   time.Duration // a call that takes longer is not expected to return
 	seed      atomic.Uint32 // identity of its server: see rank; 0 if it is not known yet
 
 	asks, others health // of Acquire, and of all other calls: a server without memory fails only the first
@@ -54,11 +55,16 @@ const (
 	// probePause is how long to wait at least before the next call to a node that is down. If the last
 	// one took longer to fail, the pause is as long, up to the time limit of a call.
 	probePause = 50 * time.Millisecond
+
+	// maxOverdue bounds the pause before the next call to a node whose calls do not return: the time limit of
+	// a call for each of them, up to so many.
+	maxOverdue = 60
 )
 
 // A health is how calls of one kind to a node are doing.
 type health struct {
-	inFlight atomic.Int32
+	inFlight atomic.Int32 // without those that are overdue
+	overdue  atomic.Int32
 	since    atomic.Int64 // when a call returned last, or was made after a pause
 	failures atomic.Int32 // consecutive calls that failed
 	retryAt  atomic.Int64 // when to make the next call if they have failed
@@ -104,7 +110,14 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 		h.since.Store(int64(begin)) // it was idle, not silent
 	}
 	h.inFlight.Add(1)
-	defer h.inFlight.Add(-1)
+	overdue := time.AfterFunc(n.overdue, func() { n.giveUp(h) })
+	defer func() {
+		if overdue.Stop() {
+			h.inFlight.Add(-1)
+		} else {
+			h.overdue.Add(-1)
+		}
+	}()
 	err := f(ctx)
 	now := s.now()
 	before := time.Duration(h.since.Load())
@@ -136,6 +149,18 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 		n.fail(err)
 	}
 	return err
+}
+
+// giveUp records that a call has not returned. It may never return, and others are made meanwhile.
+func (n *node) giveUp(h *health) {
+	s := n.quorum
+	pause := s.opts.Timeout * time.Duration(min(h.overdue.Add(1), maxOverdue))
+	h.retryAt.Store(int64(s.now() + pause))
+	h.failures.Add(1)
+	h.inFlight.Add(-1)
+	if s.life.Closing.Err() == nil {
+		n.fail(errTimeout)
+	}
 }
 
 // fail records and reports that a call failed.

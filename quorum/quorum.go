@@ -147,6 +147,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		}
 		own := n.Store.Capabilities().Timeout
 		node.bounded, node.slow = own > 0, min(opts.Timeout, cmp.Or(own, opts.Timeout))/2
+		node.overdue = 2 * max(opts.Timeout, own)
 		s.nodes = append(s.nodes, node)
 	}
 	s.peers.turn = make(chan struct{}, 1)

@@ -205,7 +205,7 @@ func (se *session) later(pause time.Duration, f func()) {
 // repair requests the votes that a valid lease does not have.
 func (se *session) repair() {
 	for i := range se.seats {
-		if t := &se.seats[i]; t.posted == 0 && se.attempt == nil && se.isValid() && !t.granted && t.end == nil {
+		if t := &se.seats[i]; t.posted == 0 && se.attempt == nil && se.isValid() && !t.granted && t.end == nil && !se.name.isStuck(se.store.nodes[i]) {
 			se.post(i, func() { se.repairAt(i) })
 		}
 	}

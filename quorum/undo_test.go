@@ -419,6 +419,42 @@ func TestReleaseSucceedsAfterALossOfReplies(t *testing.T) {
 	}
 }
 
+// A store ignores its context, and one call never returns. The node is tried again, also while the others
+// are idle, and it counts as soon as it answers.
+func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		forever := make(chan struct{})
+		defer close(forever)
+		nodes[0].set(hang(forever), nil)
+		for i := range 10 {
+			mustAcquire(t, q, request(fmt.Sprint("hung", i)))
+		}
+		synctest.Wait()
+		nodes[0].set(nil, nil)
+		time.Sleep(10 * time.Second)
+		for i := range 20 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			synctest.Wait()
+			if n, _ := votes(t, nodes, req); n != 3 {
+				t.Errorf("request %d: %d nodes voted", i, n)
+			}
+			mustRelease(t, q, req)
+			time.Sleep(2 * time.Second)
+		}
+		for i := range 10 { // a name with a call that never returned does not collect messages
+			req := request(fmt.Sprint("hung", i))
+			mustAcquire(t, q, req)
+			mustRelease(t, q, req)
+		}
+		synctest.Wait()
+		if sessions, _, _ := q.Remembered(); sessions != 10 {
+			t.Errorf("%d identities are remembered, want those with a call that never returned", sessions)
+		}
+	})
+}
+
 // A server without memory refuses new locks, but renews and releases those that it has.
 func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
