@@ -57,8 +57,8 @@
 //
 // A release goes to all nodes, and returns when a majority no longer has the grant. With Keep, a majority
 // must have the kept record; nodes without a vote are first asked to vote. If the lease turns out to be
-// lost, the record is removed again, except at a node whose reply is lost. A kept record is not repaired:
-// it survives the loss of a minority, but not the loss of more nodes one after the other.
+// lost, the record is removed again. A kept record is not repaired: it survives the loss of a minority, but
+// not the loss of more nodes one after the other.
 //
 // # Undoing
 //
@@ -67,7 +67,7 @@
 // (rule Voted). A message that ends a vote and was not answered may be executed at any time, so the client
 // does not use that node for that identity (rule Order). It repeats the message until the node answers, and
 // for a minute after the last message that the node may execute late, but for at most 10 minutes in all.
-// Then the node can be used again. A request that was never sent is not undone.
+// The answer to a release that the caller repeats counts at once. A request that was never sent is not undone.
 //
 // Messages of one client about one name to one node are sent in order, too: a request does not overtake
 // the release of the lease before it.

@@ -438,16 +438,20 @@ func TestLeaseThatIsOverIsNeitherRenewedNorRepaired(t *testing.T) {
 }
 
 func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
-	for _, patient := range []bool{true, false} {
-		t.Run(fmt.Sprint("calls never end: ", patient), func(t *testing.T) {
+	for name, hung := range map[string]func(context.Context, string) error{
+		"calls never end":                 nil,
+		"the store bounds its calls":      func(context.Context, string) error { time.Sleep(quorum.DefaultTimeout); return errDown },
+		"calls end with the quorum's own": lose(),
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
 				forever := make(chan struct{})
 				t.Cleanup(func() { close(forever) })
-				nodes[0].set(hang(forever), nil)
-				if !patient { // as a store that bounds its calls itself
-					nodes[0].set(func(context.Context, string) error { time.Sleep(quorum.DefaultTimeout); return errDown }, nil)
+				if hung == nil {
+					hung = hang(forever)
 				}
+				nodes[0].set(hung, nil)
 				begin := time.Now()
 				for i := range 1000 {
 					mustAcquire(t, q, request(fmt.Sprint(i)))
@@ -573,21 +577,6 @@ func TestFailoverNeedsAllNodesToKnowWhenTheyRestarted(t *testing.T) {
 	}
 }
 
-// The store of the node does not bound its calls itself, so they end with the context of the quorum.
-func TestNodeThatLosesAllMessagesCollectsFewCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
-		nodes[0].set(lose(), nil)
-		for i := range 1000 {
-			mustAcquire(t, q, request(fmt.Sprint(i)))
-			time.Sleep(10 * time.Millisecond)
-		}
-		if n := nodes[0].count(); n > 200 {
-			t.Errorf("%d calls to a node that hangs", n)
-		}
-	})
-}
-
 // A node that needs more than half of the time limit for each call is slow, not down.
 func TestSlowNodesAreNotSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -634,22 +623,32 @@ func TestRefusalDoesNotWaitForASlowNode(t *testing.T) {
 }
 
 // The owner of a lease closes its name without knowing that the lease was broken. No node must keep the
-// name closed, whether it had given its vote or not.
+// name closed, whether it had given its vote or not, and also if its reply is lost.
 func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
-	for _, voted := range []bool{false, true} {
-		t.Run(fmt.Sprint("the last node has voted: ", voted), func(t *testing.T) {
+	for name, lost := range map[string]string{
+		"the last node has not voted":                "Acquire",
+		"the last node has voted":                    "",
+		"the last node has voted, its reply is lost": "Release",
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				nodes[2].set(func(_ context.Context, call string) error {
-					if call == "Acquire" && !voted {
+				fault := func(_ context.Context, call string) error {
+					if call == lost {
 						return errDown
 					}
 					return nil
-				}, nil)
+				}
+				if lost == "Acquire" {
+					nodes[2].set(fault, nil)
+				}
 				req := request("n")
 				mustAcquire(t, q, req)
 				time.Sleep(10 * time.Second) // until the vote of that node is no longer requested
-				nodes[2].set(nil, nil)
+				nodes[2].set(nil, fault)
+				if lost == "Acquire" {
+					nodes[2].set(nil, nil)
+				}
 				for _, g := range nodes[:2] { // another client breaks it
 					if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
 						t.Fatal(err)
