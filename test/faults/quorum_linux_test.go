@@ -214,32 +214,3 @@ func TestAHungNodeDelaysNeitherLockNorUnlock(t *testing.T) {
 	}
 	b.clean(soon, client)
 }
-
-// In redsync and redislock, the clean-up after an acquire that timed out used the context that
-// had ended. So a key without a holder stayed until its TTL was over.
-func TestAnAcquireThatIsCancelledHalfWayLeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	b := quorumBed(t, 3, servers.RedisOptions{})
-	client, w := b.openBy()
-	lease, err := client.Lock(t.Context(), "warm-up")
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, lease.Unlock(t.Context()))
-	// Two of three nodes answer too late.
-	w[0].ToClient.Hold()
-	w[1].ToClient.Hold()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := client.Lock(ctx, "n", holdfast.TTL(longTTL)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Lock: %v, want DeadlineExceeded", err)
-	}
-	w.heal()
-	other := b.open()
-	begin := time.Now()
-	record(new(History)).must(t, other, "n", longTTL).mustUnlock(t)
-	if took := time.Since(begin); took > soon {
-		t.Errorf("L: the orphan was in the way for %v", took)
-	}
-	b.clean(soon, client, other)
-}
