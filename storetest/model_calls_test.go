@@ -46,18 +46,8 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 	switch {
 	case h == nil && c.bug("a renewal renews by name") && len(l.holders) > 0:
 		h = l.holders[0]
-	case h == nil && c.bug("a renewal is gone but extends the name") && len(l.holders) > 0:
-		l.holders[0].until = now.Add(r.TTL)
-	case h == nil && c.bug("a renewal revives") && len(l.holders) == 0:
-		c.grant(l, &store.Request{Name: r.Name, ID: r.ID, Mode: r.Mode, Weight: 1, TTL: r.TTL})
-		h = l.holder(r.ID)
-	case h == nil && c.bug("a renewal of a waiter grants") && l.place(r.ID) >= 0:
-		c.grant(l, &store.Request{Name: r.Name, ID: r.ID, Mode: r.Mode, Weight: 1, TTL: r.TTL})
-		h = l.holder(r.ID)
 	case h != nil && c.bug("a grant is bound to its connection") && h.via != c:
 		h = nil
-	case h != nil && c.bug("a kept record can be renewed"):
-		h.State = store.Held
 	}
 	if h == nil || h.State != store.Held {
 		return store.Renewed{Status: store.Gone}, nil
@@ -65,17 +55,9 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 	if r.Mode != h.Mode && (h.Mode != store.Exclusive || r.Mode != store.Shared) && !c.bug("a reader may become a writer") {
 		return store.Renewed{}, fmt.Errorf("model: %w: from %s to %s", store.ErrInvalid, h.Mode, r.Mode)
 	}
-	switch {
-	case c.bug("a renewal does not extend"):
-	case c.bug("a renewal extends by half"):
+	h.until = now.Add(r.TTL)
+	if c.bug("a renewal extends by half") {
 		h.until = now.Add(r.TTL / 2)
-	case c.bug("a renewal never ends"):
-		h.until = now.Add(1000 * r.TTL)
-	case c.bug("a grant can be renewed up to twice its TTL") && now.Sub(h.since) > 2*r.TTL:
-		return store.Renewed{Status: store.Gone}, nil
-	case c.bug("a downgrade does not extend the grant") && r.Mode != h.Mode:
-	default:
-		h.until = now.Add(r.TTL)
 	}
 	if c.bug("a renewal makes a grant younger") {
 		h.since = now
@@ -87,15 +69,13 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 		if c.bug("a downgrade changes the token") {
 			h.Token = c.reserve(1, 0)
 		}
-		if !c.bug("a downgrade wakes nobody") {
-			c.wake(l)
-		}
+		c.wake(l)
 	}
 	out := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	if !c.bug("a renewal ignores its floor") {
 		c.model.counter = max(c.model.counter, r.Floor)
 	}
-	if r.Tokens > 0 && (len(l.queue) == 0 || c.bug("a renewal reserves though others are queued")) {
+	if r.Tokens > 0 && len(l.queue) == 0 {
 		out.Tokens = min(r.Tokens, 8)
 		out.Token = c.reserve(out.Tokens, 0)
 		if c.bug("a renewal reserves its block again") {
@@ -154,14 +134,6 @@ func (c *link) Release(ctx context.Context, name string, id store.ID, keep store
 		h.State = store.Held
 	case c.bug("a kept record ends with the grant's TTL"):
 		h.until = now.Add(min(keep.For, time.Second))
-	case c.bug("a kept record has the token 0"):
-		h.Token = 0
-	case c.bug("tokens restart after a name was kept closed"):
-		c.model.counter = 0
-	case c.bug("a cooling reader excludes readers") && h.Mode == store.Shared:
-		h.Mode = store.Exclusive
-	case c.bug("cooling permits close the name") && h.Mode == store.Permits:
-		h.Weight = h.limit
 	case c.bug("cooling permits are free") && h.Mode == store.Permits:
 		h.Weight = 0
 	}
@@ -188,23 +160,14 @@ func (c *link) Break(ctx context.Context, name string, id store.ID) error {
 	switch {
 	case h == nil && c.bug("a break breaks by name") && len(l.holders) > 0:
 		h = l.holders[0]
-	case h != nil && c.bug("a break does not end a kept record") && h.State != store.Held:
-		return nil
 	case h != nil && c.bug("a break ends all holders"):
 		l.holders = []*holder{h}
 	}
 	if h == nil {
 		return store.ErrNotHeld
 	}
-	if !c.bug("a break does nothing") {
-		l.remove(h)
-	}
-	if c.bug("tokens restart after a break") {
-		c.model.counter = 0
-	}
-	if !c.bug("a break wakes nobody") {
-		c.wake(l)
-	}
+	l.remove(h)
+	c.wake(l)
 	return nil
 }
 
@@ -278,10 +241,6 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 			one.Holders = one.Holders[:min(len(one.Holders), 1)]
 		case c.bug("a listing is truncated"):
 			one.Holders = one.Holders[:min(len(one.Holders), store.MaxHolders)]
-		case c.bug("a kept record is listed as held"):
-			for i := range one.Holders {
-				one.Holders[i].State = store.Held
-			}
 		case c.bug("no owner is listed"):
 			for i := range one.Holders {
 				one.Holders[i].Owner = ""

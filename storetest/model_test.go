@@ -142,8 +142,6 @@ func (c *link) enter(ctx context.Context, name string) (*lock, error) {
 // key returns the key under which a name is kept.
 func (c *link) key(name string) string {
 	switch {
-	case c.bug("all names are one lock"):
-		return "*"
 	case c.bug("names are folded by case"):
 		return strings.ToLower(name)
 	case c.bug("names lose trailing spaces"):
@@ -169,8 +167,7 @@ func (m *model) find(name string) *lock {
 	l.holders = slices.DeleteFunc(l.holders, func(h *holder) bool {
 		over := !now.Before(h.until)
 		switch {
-		case m.bug("a TTL is forgotten") && h.State == store.Held,
-			m.bug("a kept record never ends") && h.State != store.Held:
+		case m.bug("a TTL is forgotten") && h.State == store.Held:
 			over = false
 		case m.bug("a reader lives while others renew") && len(l.holders) > 1:
 			over = !slices.ContainsFunc(l.holders, func(h *holder) bool { return now.Before(h.until) })

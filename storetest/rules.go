@@ -86,18 +86,6 @@ var lossTests = []test{
 // G3: the token of each grant is greater than every earlier token of its name. The method try
 // checks on every grant that tokens are below 2^53 and above the floor.
 var fencingTests = []test{
-	{name: "tokens grow after a release, on every connection", run: func(s *suite) {
-		conns := []*conn{s.open(), s.open(), s.open()}
-		name := s.name()
-		token := int64(0)
-		// Each connection is used after itself and after the others.
-		for _, i := range []int{0, 0, 1, 1, 2, 2, 0, 2, 1} {
-			a := conns[i].exclusive(name).granted()
-			a.above(token)
-			token = a.last()
-			a.release()
-		}
-	}},
 	{name: "tokens grow after all connections were closed and reopened", run: func(s *suite) {
 		name := s.name()
 		token := int64(0)
@@ -132,27 +120,8 @@ var identityTests = []test{
 	}},
 }
 
-// Shared mode and permits. Requests are served in strict order.
+// Shared mode and permits.
 var modesTests = []test{
-	{name: "neighbouring readers are woken and granted together", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		w := one.exclusive(name).granted()
-		readers := []*claim{two.shared(name).queued(1), one.shared(name).queued(2), two.shared(name).queued(3)}
-		next := two.exclusive(name).queued(4)
-		late := one.shared(name).queued(5)
-		var waits []*wait
-		for _, r := range readers {
-			waits = append(waits, r.wait())
-		}
-		w.release()
-		for i, r := range readers {
-			waits[i].woken()
-			r.granted()
-		}
-		next.queued(1)
-		late.queued(2)
-	}},
 	{name: "concurrent requests for permits do not exceed the limit", needs: store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
@@ -176,41 +145,6 @@ var modesTests = []test{
 		if sum != limit && sum != limit-1 { // a single permit may be left, which is too few for a request for two
 			s.Fatalf("%d permits of %d are out", sum, limit)
 		}
-	}},
-	{name: "a holder of permits expires although others renew", needs: store.FeaturePermits, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		dead := one.permits(name, 2, 3).short().granted()
-		live := two.permits(name, 1, 3).granted()
-		for start := time.Now(); time.Since(start) < dead.ans.TTL+s.h.Slack; time.Sleep(s.ttl / 4) {
-			live.extended()
-		}
-		one.permits(name, 3, 3).refused()
-		one.permits(name, 2, 3).granted()
-		dead.gone()
-	}},
-}
-
-// keepTests test releases that keep the name closed for a time.
-var keepTests = []test{
-	{name: "a name that is done wakes all its waiters", needs: store.FeatureKeep | store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		s.promptly(func() (took, again time.Duration) {
-			name := s.name()
-			a := one.exclusive(name).granted()
-			var last *claim
-			var waits []*wait
-			for i, c := range []*conn{two, two, one, two} {
-				last = c.exclusive(name).queued(i + 1)
-				waits = append(waits, last.wait())
-			}
-			start := time.Now()
-			a.keep(store.Keep{State: store.Done, For: s.long})
-			for _, w := range waits {
-				w.woken()
-			}
-			return time.Since(start), last.again
-		})
 	}},
 }
 

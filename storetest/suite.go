@@ -94,7 +94,6 @@ var topics = []topic{
 	{"G5 unknown", unknownTests},
 	{"G6 waiting", waitingTests},
 	{"modes", modesTests},
-	{"keep", keepTests},
 	{"listing", listingTests},
 	{"names", namesTests},
 	{quietTopic, quietTests},
