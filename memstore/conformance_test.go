@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/testing/exacttest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
@@ -44,16 +44,13 @@ func harness() storetest.Harness {
 }
 
 func TestExactness(t *testing.T) {
-	exacttest.Run(t, func(t *testing.T, test func(t *testing.T, s exacttest.Store)) {
-		synctest.Test(t, func(t *testing.T) {
-			s := memstore.New()
-			defer s.Close()
-			woken := func(name string, id store.ID) bool { return memstore.Woken(s, name, id) }
-			test(t, exacttest.Store{Store: s, Woken: woken, Sleep: time.Sleep})
-		})
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		defer s.Close()
+		suites.Exactness(t, s, time.Sleep)
 	})
 }
 
 func TestCompare(t *testing.T) {
-	storetest.Compare(t, harness(), storetest.CompareOptions{})
+	storetest.Compare(t, harness(), storetest.CompareOptions{Exact: true})
 }

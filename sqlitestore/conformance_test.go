@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/testing/exacttest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
@@ -74,11 +74,7 @@ func TestExactness(t *testing.T) {
 	for _, steady := range []bool{true, false} {
 		w := newHost(t)
 		w.steady = steady
-		s := w.open()
-		exacttest.Run(t, func(t *testing.T, test func(t *testing.T, s exacttest.Store)) {
-			woken := func(name string, id store.ID) bool { return sqlitestore.Woken(s, name, id) }
-			test(t, exacttest.Store{Store: s, Woken: woken, Sleep: w.pass})
-		})
+		suites.Exactness(t, w.open(), w.pass)
 		if err := sqlitestore.Intact(w.path); err != nil {
 			t.Error(err)
 		}

@@ -31,6 +31,9 @@ type CompareOptions struct {
 
 	// Steps is the number of steps in a sequence. 0 means 25.
 	Steps int
+
+	// Exact demands more than the contract: Wait returns only to a waiter that should ask again.
+	Exact bool
 }
 
 // Compare makes random sequences of calls, and compares every answer of the store with a model of
@@ -56,7 +59,7 @@ func Compare(t *testing.T, h Harness, opts CompareOptions) {
 	if steps == 0 {
 		steps = 25
 	}
-	h.Around(t, func(t *testing.T) { compareAll(t, h, caps, seed, n, steps) })
+	h.Around(t, func(t *testing.T) { compareAll(t, h, caps, opts.Exact, seed, n, steps) })
 }
 
 // Replay repeats a sequence of [Compare].
@@ -77,6 +80,7 @@ type compared struct {
 	caps  store.Capabilities
 	long  time.Duration
 	fake  bool // time is fake, so that waiting costs nothing, and a wake-up takes no time
+	exact bool // see CompareOptions
 	conns [2]store.Store
 }
 
@@ -142,8 +146,9 @@ func (c compared) generate(g *generator, length int, stop func() bool) (steps []
 	return steps, wrong
 }
 
-func compareAll(t *testing.T, h Harness, caps store.Capabilities, seed, n uint64, length int) {
+func compareAll(t *testing.T, h Harness, caps store.Capabilities, exact bool, seed, n uint64, length int) {
 	c := connect(t, h, caps)
+	c.exact = exact
 	defer c.close(t)
 	// In real time, one sequence in ten waits for TTLs. Those run all at once.
 	workers, share := 8, uint64(10)
@@ -199,6 +204,7 @@ func compareAll(t *testing.T, h Harness, caps store.Capabilities, seed, n uint64
 		return
 	}
 	again := connect(t, h, caps)
+	again.exact = exact
 	defer again.close(t)
 	shortest, err := again.shrink(failed)
 	if err == nil {

@@ -271,6 +271,9 @@ func (q *sequence) unwatch(c *client) error {
 	select {
 	case err := <-c.waiting:
 		c.woken = must
+		if q.exact && err == nil && !q.model.MayWake(q.times()(), c.req.Name, c.req.ID) {
+			return fmt.Errorf("a client whose turn has not come is woken")
+		}
 		return wrongWait(err, nil)
 	case <-timer.C:
 	}

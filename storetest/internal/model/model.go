@@ -279,6 +279,16 @@ func (m *Model) MustWake(at Span, name string, id store.ID) bool {
 	return true
 }
 
+// MayWake reports whether there is a reason for a Wait of that identity to return. The first waiter of
+// a closed name is told that it is closed.
+func (m *Model) MayWake(at Span, name string, id store.ID) bool {
+	return slices.ContainsFunc(m.now(name, at), func(s *state) bool {
+		i := s.place(id)
+		closed := slices.ContainsFunc(s.holders, func(h holder) bool { return h.State != store.Held })
+		return i < 0 || s.queue[i].due || s.next() == id || i == 0 && closed
+	})
+}
+
 // MayBePushed reports whether an identity may have a grant that it does not know of.
 func (m *Model) MayBePushed(at Span, name string, id store.ID) bool {
 	return slices.ContainsFunc(m.now(name, at), func(s *state) bool {

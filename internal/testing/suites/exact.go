@@ -1,0 +1,107 @@
+package suites
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Exactness tests a store that executes all calls one after the other, and so promises more than the
+// contract. Sleep lets time pass on the store's clock. The store has no tokens afterwards.
+func Exactness(t *testing.T, s store.Store, sleep func(d time.Duration)) {
+	closedAge(t, s, sleep)
+	oldestHolders(t, s, sleep)
+	sortedPages(t, s, sleep)
+	lastTokens(t, s)
+}
+
+// closedAge tests that the age of a closed name counts from the release.
+func closedAge(t *testing.T, s store.Store, sleep func(d time.Duration)) {
+	req := Request("closed")
+	Granted(t, s, req)
+	sleep(10 * time.Second)
+	if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	sleep(time.Second)
+	if h := Refused(t, s, Request(req.Name)).Holders[0]; h.Age != time.Second || h.Left != time.Hour-time.Second {
+		t.Errorf("a closed name: age %v, left %v, want 1s and 59m59s", h.Age, h.Left)
+	}
+}
+
+// oldestHolders tests that a refusal lists the oldest holders.
+func oldestHolders(t *testing.T, s store.Store, sleep func(d time.Duration)) {
+	var first store.ID
+	for i := range store.MaxHolders + 4 {
+		reader := Request("shared")
+		reader.Mode = store.Shared
+		Granted(t, s, reader)
+		if i == 0 {
+			first = reader.ID
+		}
+		sleep(time.Microsecond)
+	}
+	r := Refused(t, s, Request("shared"))
+	if len(r.Holders) != store.MaxHolders || r.Holders[0].ID != first {
+		t.Errorf("a refusal lists %d holders, want the oldest %d", len(r.Holders), store.MaxHolders)
+	}
+}
+
+// sortedPages tests that pages are sorted by name and as long as requested.
+func sortedPages(t *testing.T, s store.Store, sleep func(d time.Duration)) {
+	const n = 150
+	var want []string
+	for i := range n {
+		want = append(want, fmt.Sprintf("pages:%d", i))
+		Granted(t, s, Request(want[i]))
+		sleep(time.Microsecond)
+	}
+	slices.Sort(want)
+	for limit, size := range map[int]int{1: 1, 7: 7, n - 1: n - 1, n: n, n + 1: n, 0: 100, -1: 100, math.MaxInt: n} {
+		q := store.Query{Prefix: "pages:", Limit: limit}
+		for page := range slices.Chunk(want, size) {
+			listed, err := s.List(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, l := range listed.Locks {
+				got = append(got, l.Name)
+			}
+			if !slices.Equal(got, page) {
+				t.Errorf("limit %d: a page of %q, want %q", limit, got, page)
+			}
+			q.Cursor = listed.Next
+		}
+		if q.Cursor != "" {
+			t.Errorf("limit %d: a page after the last name", limit)
+		}
+	}
+}
+
+// lastTokens tests that tokens end at 2^53-1.
+func lastTokens(t *testing.T, s store.Store) {
+	req := Request("tokens")
+	req.Floor = store.MaxToken
+	invalid := func(req store.Request) {
+		t.Helper()
+		if _, err := s.Acquire(t.Context(), req); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("beyond the last token: %v, want ErrInvalid", err)
+		}
+	}
+	invalid(req)
+	req.Floor, req.Tokens = store.MaxToken-2, 10
+	if a := Granted(t, s, req); a.Token != store.MaxToken-1 || a.Tokens != 2 {
+		t.Errorf("granted %+v, want the last two tokens", a)
+	}
+	if _, err := s.Renew(t.Context(), []store.Renewal{Renewal(req)}); err != nil { // needs no token
+		t.Error(err)
+	}
+	Release(t, s, req)
+	invalid(Request(req.Name))
+}
