@@ -2,7 +2,6 @@ package inspect_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 )
 
@@ -28,24 +28,7 @@ type site struct {
 	store  *memstore.Store
 	client *holdfast.Client
 	base   string
-	log    *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log    suites.Text
 }
 
 func newSite(t *testing.T, opts ...inspect.Option) *site {
@@ -55,8 +38,8 @@ func newSite(t *testing.T, opts ...inspect.Option) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, store: st, client: c, log: new(lockedBuffer)}
-	opts = append([]inspect.Option{inspect.At("/locks"), inspect.Every(100 * time.Millisecond), inspect.Logger(slog.New(slog.NewTextHandler(s.log, nil)))}, opts...)
+	s := &site{t: t, store: st, client: c}
+	opts = append([]inspect.Option{inspect.At("/locks"), inspect.Every(100 * time.Millisecond), inspect.Logger(slog.New(slog.NewTextHandler(&s.log, nil)))}, opts...)
 	server := httptest.NewServer(inspect.Handler(c, opts...))
 	s.base = server.URL + "/locks/"
 	t.Cleanup(func() { server.Close(); c.Close() })

@@ -1,7 +1,6 @@
 package pgstore_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -66,29 +66,12 @@ func TestATerminatedBackendOfTheListenerIsReplaced(t *testing.T) {
 	wantPushed(t, ended)
 }
 
-type logBuffer struct {
-	sync.Mutex
-	bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.Lock()
-	defer b.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.Lock()
-	defer b.Unlock()
-	return b.Buffer.String()
-}
-
 // The pooler gives each transaction another connection. The store then uses no prepared
 // statements and no LISTEN, and logs one line about that.
 func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
 	p := server(t)
 	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
-	var log logBuffer
+	var log suites.Text
 	pool := newPool(t, servers.PostgresURL(b.Addr()), 10)
 	s := newIn(t, pool, pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 	direct := openStore(t, p.URL())

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 // A bareGuard is a guard process whose other end is the test instead of holdfast.
@@ -20,7 +22,7 @@ type bareGuard struct {
 	cmd  *exec.Cmd
 	to   *os.File
 	from *bufio.Reader
-	err  text
+	err  suites.Text
 }
 
 // startGuard starts a guard of a process group. Root is 0, or the process whose children belong to the

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -19,7 +20,7 @@ import (
 type screen struct {
 	*process
 	keyboard *os.File // the other end of the terminal
-	seen     text
+	seen     suites.Text
 }
 
 // terminal starts a command as the leader of a session with a terminal of its own.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -83,35 +84,12 @@ type site struct {
 	client *holdfast.Client
 	server *httptest.Server
 	base   string
-	log    text
-}
-
-// A text is a buffer that can be read while it is written.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-func (x *text) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.String()
+	log    suites.Text
 }
 
 func newSite(t *testing.T, opts ...inspect.Option) *site {
 	t.Helper()
-	return newSiteOn(t, memstore.New(), opts...)
-}
-
-func newSiteOn(t *testing.T, st store.Store, opts ...inspect.Option) *site {
-	t.Helper()
-	s := &site{t: t, store: st}
+	s := &site{t: t, store: memstore.New()}
 	s.client = s.open("web-1/4121")
 	opts = append([]inspect.Option{inspect.At("/locks"), inspect.Every(100 * time.Millisecond), inspect.Logger(slog.New(slog.NewTextHandler(&s.log, nil)))}, opts...)
 	mux := http.NewServeMux()

@@ -3,6 +3,7 @@
 //   - Request, Granted, Refused and others make calls that must succeed.
 //   - Contend and Updates let many clients use names and rows.
 //   - Crowd measures a name that many clients use at the same time.
+//   - Exactness tests stores that execute all calls one after the other.
 //   - Formats tests that the contents of a server keep their format.
 //   - Hung tests the time limits of a client while its servers do not answer.
 //   - HungServer and EndInTime test the time limits of a store.
@@ -13,6 +14,7 @@
 //   - Settled is a quorum whose calls wait for all nodes.
 //   - SQLFence tests a dialect of sqlfence on a real database.
 //   - StuckNames, StuckLease and StuckRenewals test rows that another session has locked.
+//   - Text is a buffer for the log of a program.
 //   - UnknownFormat tests that a store leaves records of a later version alone.
 //   - URLWorks checks that a store opened by a URL works.
 package suites
