@@ -83,7 +83,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 		seen.Look(t, app, 30*time.Second, "postgres.connections warning")
 	})
 	t.Run("pooler", func(t *testing.T) {
-		bouncer := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
+		bouncer := servers.StartPgBouncer(t, p)
 		seen.Look(t, servers.PostgresURL(bouncer.Addr()), 30*time.Second, "postgres.pooler warning")
 	})
 	t.Run("standby", func(t *testing.T) {

@@ -195,7 +195,7 @@ func TestCallsWorkAgainAfterConnectingHasHung(t *testing.T) {
 func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
-	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{Config: []string{"max_client_conn = 500"}})
+	b := servers.StartPgBouncer(t, p)
 	const clients, names = 64, 20
 	var all []*holdfast.Client
 	for range clients {

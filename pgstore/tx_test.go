@@ -129,7 +129,7 @@ func TestLockTxReturnsWhenItsContextEnds(t *testing.T) {
 // clients.
 func TestLockTxBehindPgBouncer(t *testing.T) {
 	p := server(t)
-	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
+	b := servers.StartPgBouncer(t, p)
 	pool := poolWith(t, servers.PostgresURL(b.Addr()), func(config *pgxpool.Config) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	})

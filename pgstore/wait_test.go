@@ -70,7 +70,7 @@ func TestATerminatedBackendOfTheListenerIsReplaced(t *testing.T) {
 // statements and no LISTEN, and logs one line about that.
 func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
 	p := server(t)
-	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
+	b := servers.StartPgBouncer(t, p)
 	var log suites.Text
 	pool := newPool(t, servers.PostgresURL(b.Addr()), 10)
 	s := newIn(t, pool, pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))

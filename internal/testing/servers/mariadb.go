@@ -28,7 +28,6 @@ const (
 // MariaDBOptions change how MariaDB is started.
 type MariaDBOptions struct {
 	Config  []string      // further options, such as "--log-bin"
-	SQL     []string      // statements that run at every start, such as "CREATE USER IF NOT EXISTS …"
 	TLS     *Certificates // allows encrypted connections
 	Env     []string      // such as "LD_PRELOAD=/path/to/shim.so"
 	Durable bool          // flush every commit to the disk, which is the default of MariaDB
@@ -45,11 +44,11 @@ func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	t.Helper()
 	dir := t.TempDir()
 	m := &MariaDB{endpoint: endpoint{ports.Reserve(t)}}
-	setUp := append([]string{
+	setUp := []string{
 		"CREATE DATABASE IF NOT EXISTS " + MariaDBDatabase,
 		fmt.Sprintf("CREATE USER IF NOT EXISTS '%s'@'%%' IDENTIFIED BY '%s'", MariaDBUser, MariaDBPassword),
 		fmt.Sprintf("GRANT ALL ON *.* TO '%s'@'%%' WITH GRANT OPTION", MariaDBUser),
-	}, opts.SQL...)
+	}
 	sql := filepath.Join(dir, "init.sql")
 	writeLines(t, sql, []string{strings.Join(setUp, ";\n") + ";"})
 	args := []string{

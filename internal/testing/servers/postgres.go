@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -187,13 +186,10 @@ func (p *Postgres) Value(sql string) string {
 	return rows[0][0]
 }
 
-// Terminate ends the server processes of all clients, or of the clients that a condition on
-// pg_stat_activity selects. It returns the number of processes.
+// Terminate ends the server processes of the clients that a condition on pg_stat_activity selects. It
+// returns the number of processes.
 func (p *Postgres) Terminate(condition string) int {
 	p.t.Helper()
-	if condition == "" {
-		condition = "true"
-	}
 	rows := p.Must("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity" +
 		" WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND " + condition)
 	return len(rows)
@@ -204,45 +200,30 @@ func (p *Postgres) ping() error {
 	return err
 }
 
-// PgBouncerOptions change how PgBouncer is started.
-type PgBouncerOptions struct {
-	Mode   string   // pool_mode; "transaction" by default
-	Config []string // further lines of its section pgbouncer
-}
-
 // A PgBouncer is a connection pooler in front of a server.
 type PgBouncer struct {
 	*Process
 	endpoint
 }
 
-// StartPgBouncer starts a pooler in front of p and waits until it answers.
-func StartPgBouncer(t testing.TB, p *Postgres, opts PgBouncerOptions) *PgBouncer {
+// StartPgBouncer starts a pooler of transactions in front of p and waits until it answers.
+func StartPgBouncer(t testing.TB, p *Postgres) *PgBouncer {
 	t.Helper()
 	b := &PgBouncer{endpoint: endpoint{ports.Reserve(t)}}
 	dir := serverDir(t)
-	mode := opts.Mode
-	if mode == "" {
-		mode = "transaction"
-	}
-	config := append([]string{
+	path := filepath.Join(dir, "pgbouncer.ini")
+	writeLines(t, path, []string{
 		"[databases]",
-		fmt.Sprintf("* = host=127.0.0.1 port=%d", p.Port),
+		fmt.Sprintf("* = host=127.0.0.1 port=%d user=postgres", p.Port), // auth_type any needs a user
 		"[pgbouncer]",
 		"listen_addr = 127.0.0.1",
 		fmt.Sprintf("listen_port = %d", b.Port),
 		"unix_socket_dir =",
 		"auth_type = any",
-		"pool_mode = " + mode,
+		"pool_mode = transaction",
 		"default_pool_size = 5",
-	}, opts.Config...)
-	for i, line := range config { // with auth_type any, PgBouncer needs a user in the line of the database
-		if strings.HasPrefix(line, "* = ") {
-			config[i] += " user=postgres"
-		}
-	}
-	path := filepath.Join(dir, "pgbouncer.ini")
-	writeLines(t, path, config)
+		"max_client_conn = 500",
+	})
 	giveToServer(t, path)
 	b.Process = newProcess(t, dir, program{
 		binary: "pgbouncer",

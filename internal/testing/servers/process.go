@@ -179,7 +179,23 @@ func (p *Process) await() {
 // is not running.
 func (p *Process) Kill() {
 	p.t.Helper()
-	p.finish(syscall.SIGKILL)
+	p.mu.Lock()
+	exited := p.exited
+	if !p.running() {
+		p.mu.Unlock()
+		return
+	}
+	p.meant = true
+	err := p.signal(syscall.SIGKILL)
+	p.mu.Unlock()
+	if err != nil {
+		p.t.Fatalf("end %s: %v", p.prog.binary, err)
+	}
+	select {
+	case <-exited:
+	case <-time.After(exitLimit):
+		p.t.Fatalf("%s lives %v after SIGKILL; its log ends with:\n%s", p.prog.binary, exitLimit, p.Log())
+	}
 }
 
 // Stop suspends the server with SIGSTOP and waits until it is suspended. Its connections stay
@@ -263,28 +279,6 @@ func (p *Process) Log() string {
 }
 
 func (p *Process) logFile() string { return filepath.Join(p.dir, "log") }
-
-// finish sends a signal that ends the server, and waits for its end.
-func (p *Process) finish(sig syscall.Signal) {
-	p.t.Helper()
-	p.mu.Lock()
-	exited := p.exited
-	if !p.running() {
-		p.mu.Unlock()
-		return
-	}
-	p.meant = true
-	err := p.signal(sig)
-	p.mu.Unlock()
-	if err != nil {
-		p.t.Fatalf("end %s: %v", p.prog.binary, err)
-	}
-	select {
-	case <-exited:
-	case <-time.After(exitLimit):
-		p.t.Fatalf("%s lives %v after %v; its log ends with:\n%s", p.prog.binary, exitLimit, sig, p.Log())
-	}
-}
 
 // end stops the server at the end of the test. If the server has crashed or the test has failed,
 // end logs the server's output.

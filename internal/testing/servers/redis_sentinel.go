@@ -106,12 +106,7 @@ func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
 // for the end of a failover.
 func (g *SentinelGroup) Primary() *Redis {
 	g.t.Helper()
-	var primary *Redis
-	Poll(g.t, settleLimit, func() (err error) {
-		primary, err = g.primary()
-		return err
-	})
-	return primary
+	return g.AwaitFailover(nil)
 }
 
 // AwaitFailover waits until a node other than old is the primary.

@@ -3,21 +3,11 @@ package servers_test
 import (
 	"errors"
 	"net"
-	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
-
-// wantAnswer fails the test unless a command has this reply.
-func wantAnswer(t testing.TB, r *servers.Redis, want any, args ...string) {
-	t.Helper()
-	if got := r.Must(args...); got != want {
-		t.Errorf("%s: got %v, want %v", strings.Join(args, " "), got, want)
-	}
-}
 
 // wantRefused fails the test unless the connection is refused.
 func wantRefused(t testing.TB, addr string) {
@@ -27,30 +17,6 @@ func wantRefused(t testing.TB, addr string) {
 		conn.Close()
 		t.Errorf("%s still accepts connections", addr)
 	}
-}
-
-func TestKilledServerComesBackWithItsData(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{})
-	r.Must("SET", "k", "v")
-	pid := r.PID()
-	r.Kill()
-	wantRefused(t, r.Addr())
-	if r.Running() {
-		t.Error("a killed server is running")
-	}
-	r.Kill() // a second Kill does nothing
-	r.Restart()
-	wantAnswer(t, r, "v", "GET", "k")
-	if r.PID() == pid {
-		t.Error("the process is still the same")
-	}
-}
-
-func TestWipeLosesTheData(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{})
-	r.Must("SET", "k", "v")
-	r.Wipe()
-	wantAnswer(t, r, int64(0), "DBSIZE")
 }
 
 func TestStoppedServerRepliesAfterContinue(t *testing.T) {
@@ -89,20 +55,4 @@ func TestServerEndsWithItsTest(t *testing.T) {
 			t.Errorf("process %d still runs", r.PID())
 		}
 	}
-}
-
-func TestRepliesOfEveryKindAreParsed(t *testing.T) {
-	r := servers.StartRedis(t, servers.RedisOptions{})
-	script := `return {1, "two", false, {redis.status_reply("OK")}, redis.error_reply("ERR five")}`
-	got := r.Must("EVAL", script, "0")
-	if want := []any{int64(1), "two", nil, []any{"OK"}, servers.RESPError("ERR five")}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %#v, want %#v", got, want)
-	}
-	var refusal servers.RESPError
-	if _, err := r.Do("NONSENSE"); !errors.As(err, &refusal) {
-		t.Errorf("unknown command: %v", err)
-	}
-	wantAnswer(t, r, nil, "GET", "nothing")
-	wantAnswer(t, r, "OK", "SET", "k", "a\r\nb")
-	wantAnswer(t, r, "a\r\nb", "GET", "k")
 }

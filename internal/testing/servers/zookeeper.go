@@ -32,7 +32,6 @@ const (
 type ZooKeeperOptions struct {
 	Config []string // further lines of zoo.cfg
 	Java   []string // further options of the Java virtual machine
-	Env    []string // such as "LD_PRELOAD=/path/to/shim.so"
 
 	// Route, if set, returns the address through which one server of an ensemble, given by its
 	// index, reaches a port of another. It is called when the ensemble is prepared.
@@ -121,7 +120,6 @@ func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOpti
 	z.Process = newProcess(t, dir, program{
 		binary: "java",
 		args:   args,
-		env:    opts.Env,
 		ready:  func() error { _, err := z.Mode(); return err },
 		init: func(data string) {
 			if id > 0 {
