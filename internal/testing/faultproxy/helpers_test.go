@@ -5,8 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -112,37 +110,12 @@ func wantBroken(t testing.TB, c net.Conn) {
 	}
 }
 
-// wantEOF fails the test unless the other side closes the connection normally.
-func wantEOF(t testing.TB, c net.Conn) {
-	t.Helper()
-	c.SetReadDeadline(time.Now().Add(limit))
-	if n, err := c.Read(make([]byte, 100)); n > 0 || err != io.EOF {
-		t.Fatalf("received %d bytes, %v, want the end", n, err)
-	}
-}
-
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	servers.Poll(t, limit, func() error {
 		if !condition() {
 			return errors.New("not the case: " + what)
-		}
-		return nil
-	})
-}
-
-// wantNoGoroutine fails the test if goroutines of the proxy are left. It waits for goroutines
-// that are about to return.
-func wantNoGoroutine(t testing.TB) {
-	t.Helper()
-	servers.Poll(t, limit, func() error {
-		stacks := make([]byte, 1<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		for stack := range strings.SplitSeq(string(stacks), "\n\n") {
-			if strings.Contains(stack, "internal/testing/faultproxy.") {
-				return errors.New("left behind: " + stack)
-			}
 		}
 		return nil
 	})

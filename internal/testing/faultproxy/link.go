@@ -18,7 +18,6 @@ const (
 type Link struct {
 	proxy *Proxy
 	bytes atomic.Int64 // forwarded
-	lost  atomic.Int64 // dropped
 
 	// Guarded by the mutex of the proxy.
 	mode  mode
@@ -50,10 +49,6 @@ func (l *Link) Heal() {
 
 // Bytes returns the number of bytes that were forwarded.
 func (l *Link) Bytes() int64 { return l.bytes.Load() }
-
-// Dropped returns the number of bytes that were discarded, by Drop or because the receiver was
-// gone.
-func (l *Link) Dropped() int64 { return l.lost.Load() }
 
 // Waiting returns the number of bytes that the proxy has read and not yet forwarded.
 func (l *Link) Waiting() int {

@@ -62,7 +62,6 @@ func (p *pipe) put(c chunk) {
 	p.conn.proxy.mu.Lock()
 	defer p.conn.proxy.mu.Unlock()
 	if c.end == nil && (p.broken || p.link.mode == drop) {
-		p.link.lost.Add(int64(len(c.data)))
 		return
 	}
 	c.arrived = time.Now()
@@ -74,7 +73,6 @@ func (p *pipe) put(c chunk) {
 // discard drops the queued bytes, but not the end of the stream. The caller holds the mutex.
 func (p *pipe) discard() {
 	p.queue = slices.DeleteFunc(p.queue, func(c chunk) bool { return c.end == nil })
-	p.link.lost.Add(int64(p.size))
 	p.size = 0
 	p.wakeUp()
 }
