@@ -108,24 +108,6 @@ func TestProblemsStayFolded(t *testing.T) {
 	x.shows("locks vanish")
 }
 
-func TestTheListShowsWaitersOverTime(t *testing.T) {
-	s, x := newSite(t), newTab(t)
-	lease := s.lock("busy")
-	s.lock("quiet")
-	x.visit(s.base)
-	x.lists("busy quiet")
-	if n := eval[int](x, "document.querySelectorAll('.spark').length"); n != 0 {
-		t.Errorf("%d lines of names without waiters", n)
-	}
-	s.wait("web-2/77", "busy")
-	x.becomes("document.querySelector('.spark title')?.textContent.startsWith('waiting: 1 now, at most 1 in the last ')")
-	s.unlock(lease) // the name has a line because it had a waiter
-	x.becomes("document.querySelector('.spark title')?.textContent.startsWith('waiting: 0 now, at most 1 in the last ')")
-	if n := eval[int](x, "document.querySelectorAll('.spark').length"); n != 1 {
-		t.Errorf("%d lines", n)
-	}
-}
-
 func TestTheTimelineShowsHoldersAndWaiters(t *testing.T) {
 	s, x := newSite(t), newTab(t)
 	x.visit(s.base + "lock?name=job")
