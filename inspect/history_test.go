@@ -70,8 +70,12 @@ func TestCountsOfWaitersAreBounded(t *testing.T) {
 	if len(h.counts) != 0 {
 		t.Errorf("%d names that never had a waiter", len(h.counts))
 	}
+	var lists []*snapshot
+	for waiters := range 7 {
+		lists = append(lists, list(2*maxRecords, waiters, false))
+	}
 	for i := range 2 * maxCounts {
-		h.count(list(2*maxRecords, i%7, false), false)
+		h.count(lists[i%7], false)
 	}
 	if got := h.counts["n00000"]; len(h.counts) != maxRecords || len(got) != maxCounts || got[maxCounts-1] != (2*maxCounts-1)%7 {
 		t.Errorf("%d names, counts %v", len(h.counts), got)

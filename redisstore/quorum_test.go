@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
@@ -136,10 +137,7 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 		t.Fatalf("one of three nodes is down: %v", err)
 	}
 	defer s.Close()
-	request := func() store.Request {
-		return store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
-	}
-	req := request()
+	req := redistest.Request("n")
 	if a, err := s.Acquire(t.Context(), req); err != nil || !a.Granted() {
 		t.Fatalf("granted %v, %v", a.Granted(), err)
 	}
@@ -147,7 +145,7 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[1].Kill()
-	req = request()
+	req = redistest.Request("n")
 	_, err = s.Acquire(t.Context(), req)
 	var failed *quorum.NodesError
 	if !errors.As(err, &failed) || failed.Nodes[nodes[1].Addr()] == nil || failed.Nodes[nodes[2].Addr()] == nil || strings.Contains(err.Error(), "secret") {
@@ -177,7 +175,7 @@ func TestQuorumRefusesAListThatDoesNotFitThatOfAnotherClient(t *testing.T) {
 	s := openQuick3(t, quorumURL(nodes[:3]))
 	defer s.Close()
 	acquire := func(s store.Store) (store.Answer, error) {
-		return s.Acquire(t.Context(), store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1})
+		return s.Acquire(t.Context(), redistest.Request("n"))
 	}
 	if a, err := acquire(s); err != nil || !a.Granted() {
 		t.Fatalf("%+v, %v", a.Refusal, err)
@@ -314,9 +312,7 @@ func TestMostGrantsOfAQuorumNeedOneRound(t *testing.T) {
 		for g := range goroutines {
 			all.Go(func() {
 				for range pairs {
-					req := store.Request{
-						Name: fmt.Sprint(c, "/", g), ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1,
-					}
+					req := redistest.Request(fmt.Sprint(c, "/", g))
 					// A release returns when a majority has confirmed it. Until the others have, a
 					// request may be refused.
 					for granted := false; !granted; {
