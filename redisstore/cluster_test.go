@@ -167,6 +167,25 @@ func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
 	}
 }
 
+func TestReplicasThatAreDownDoNotKeepAClusterFromListing(t *testing.T) {
+	c := startCluster(t, 0)
+	c.take("a", false)
+	c.Nodes[3].Kill()
+	c.Nodes[4].Stop()
+	list := func() (store.Page, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		return c.s.List(ctx, store.Query{})
+	}
+	if page, err := list(); err != nil || len(page.Locks) != 1 {
+		t.Errorf("%+v, %v", page, err)
+	}
+	c.Nodes[2].Stop() // a primary
+	if page, err := list(); err == nil {
+		t.Errorf("%+v without the names of a hung primary", page)
+	}
+}
+
 func (c *cluster) slot(name string) string {
 	return strconv.FormatInt(c.Nodes[0].Must("CLUSTER", "KEYSLOT", redistest.ClusterLockKey(name)).(int64), 10)
 }

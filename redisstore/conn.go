@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -245,6 +247,9 @@ func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message
 	return err
 }
 
+// roleTimeout bounds the time that a node of a Cluster has to say whether it is a primary.
+const roleTimeout = time.Second
+
 // Servers returns the only server, or the primaries of a Cluster.
 func (c *conn) Servers(ctx context.Context) ([]rediscore.Server, error) {
 	return call(ctx, c, func(ctx context.Context) (servers []rediscore.Server, err error) {
@@ -253,18 +258,52 @@ func (c *conn) Servers(ctx context.Context) ([]rediscore.Server, error) {
 		if !c.isCluster() {
 			return []rediscore.Server{c.server(strings.Join(addrs, ","), c.client, len(addrs) > 1)}, nil
 		}
-		for _, addr := range addrs {
-			role, failed := nodes[addr].Do(ctx, c.client.B().Role().Build()).ToArray()
-			if failed != nil {
-				err = cmp.Or(err, fmt.Errorf("%s: %w", addr, failed))
+		short, cancel := context.WithTimeout(ctx, roleTimeout)
+		defer cancel()
+		roles, errs := make([]string, len(addrs)), make([]error, len(addrs))
+		var wg sync.WaitGroup
+		for i, addr := range addrs {
+			wg.Go(func() {
+				roles[i], errs[i] = await.Call(short, func() (string, error) {
+					role, err := nodes[addr].Do(cancellable{short}, c.client.B().Role().Build()).ToArray()
+					if err != nil || len(role) == 0 {
+						return "", err
+					}
+					return role[0].ToString()
+				}, nil)
+			})
+		}
+		wg.Wait()
+		for i, addr := range addrs {
+			if errs[i] != nil {
+				err = cmp.Or(err, fmt.Errorf("%s: %w", addr, errs[i]))
 			}
-			if len(role) > 0 {
-				if name, _ := role[0].ToString(); name == "master" {
-					servers = append(servers, c.server(addr, nodes[addr], false))
-				}
+			if roles[i] == "master" {
+				servers = append(servers, c.server(addr, nodes[addr], false))
 			}
 		}
+		if err != nil && hasAll(ctx, servers) {
+			err = nil // only replicas did not reply
+		}
 		return servers, err
+	})
+}
+
+// hasAll reports whether servers are all primaries of a Cluster that have slots.
+func hasAll(ctx context.Context, servers []rediscore.Server) bool {
+	if len(servers) == 0 {
+		return false
+	}
+	reply, _ := servers[0].Do(ctx, "CLUSTER", "SLOTS") // [[first, last, [host, port, …], replicas…], …]
+	ranges, _ := reply.([]any)
+	return len(ranges) > 0 && !slices.ContainsFunc(ranges, func(slots any) bool {
+		addr := ""
+		if slots, _ := slots.([]any); len(slots) > 2 {
+			if primary, _ := slots[2].([]any); len(primary) > 1 {
+				addr = net.JoinHostPort(fmt.Sprint(primary[0]), fmt.Sprint(primary[1]))
+			}
+		}
+		return !slices.ContainsFunc(servers, func(s rediscore.Server) bool { return s.Addr == addr })
 	})
 }
 
