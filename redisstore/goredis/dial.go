@@ -22,6 +22,10 @@ const (
 	// each dial wait for those before it, so it takes longer than the time until the next one.
 	maxDials = 4
 
+	// maxDial bounds each of them, because the program's own dialer may know no other limit than its
+	// context. Asking all Sentinels takes less time, see the package documentation.
+	maxDial = time.Minute
+
 	// primaryCheck is the interval at which a connection that is used checks that the Sentinels
 	// still name the same primary.
 	primaryCheck = 2 * time.Second
@@ -59,7 +63,9 @@ func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 			}
 			defer func() { <-d.sentinel }()
 			// go-redis asks the other Sentinels if one does not reply, unless the context has ended by then.
-			return d.dial(context.WithoutCancel(ctx), d.network, addr)
+			long, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxDial)
+			defer cancel()
+			return d.dial(long, d.network, addr)
 		}
 	}
 	conn, err := await.Call(limited, dial, func(conn net.Conn) { conn.Close() })

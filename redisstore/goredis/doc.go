@@ -22,7 +22,7 @@
 // checks every 2 s whether the Sentinels name another primary, by dialing once more. If the
 // Sentinel that go-redis asks hangs, it asks the others after all retries have timed out: after
 // about 17 s with the defaults of redis.FailoverOptions, and sooner with a shorter ReadTimeout and
-// fewer MaxRetries.
+// fewer MaxRetries. The context of a Dialer ends after a minute.
 //
 // # Options of the client
 //

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -303,6 +304,32 @@ func TestDialsThroughHungSentinelsDoNotPileUp(t *testing.T) {
 	if _, err := option.DialCtxFn(t.Context(), "", nil, nil); err == nil || err.Error() != "ended" {
 		t.Errorf("%v, want the error of the dialer", err)
 	}
+}
+
+// The address may be that of a primary whose host is gone.
+func TestADialThroughSentinelsEndsIfItsDialerHonorsItsContext(t *testing.T) {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m"})
+	defer client.Close()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		client.Options().Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if time.Since(begin) < maxDial {
+				<-ctx.Done()
+			}
+			return nil, errors.New("ended")
+		}
+		option, err := translate(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range maxDials {
+			option.DialCtxFn(t.Context(), "", nil, nil)
+		}
+		time.Sleep(maxDial)
+		if _, err := option.DialCtxFn(t.Context(), "", nil, nil); err == nil || err.Error() != "ended" {
+			t.Errorf("%v, want the error of the dialer", err)
+		}
+	})
 }
 
 // The dialer may hang whatever its context says. Calls end in time nevertheless.
