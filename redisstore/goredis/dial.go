@@ -18,6 +18,10 @@ const (
 	// dialTimeout bounds how long a call waits for the dialer. It is that of package redisstore.
 	dialTimeout = 1500 * time.Millisecond
 
+	// firstTimeout is that limit for the first connection through Sentinels. Go-redis asks all Sentinels
+	// for it, and waits for those that do not reply, for 3 s by default.
+	firstTimeout = 5 * time.Second
+
 	// maxDials bounds the dials in progress through Sentinels. While no Sentinel answers, go-redis lets
 	// each dial wait for those before it, so it takes longer than the time until the next one.
 	maxDials = 4
@@ -36,6 +40,7 @@ type dialer struct {
 	network  string
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	sentinel chan struct{} // has an element for each dial in progress; nil if it asks no Sentinels for the primary
+	worked   atomic.Bool   // a dial through Sentinels has succeeded
 }
 
 // connect has the type of rueidis.ClientOption.DialCtxFn.
@@ -44,6 +49,7 @@ func (d *dialer) connect(ctx context.Context, addr string, _ *net.Dialer, _ *tls
 	if err != nil || d.sentinel == nil {
 		return conn, err
 	}
+	d.worked.Store(true)
 	p := &primary{Conn: conn, dialer: d}
 	p.next.Store(time.Now().Add(primaryCheck).UnixNano())
 	return p, nil
@@ -51,7 +57,11 @@ func (d *dialer) connect(ctx context.Context, addr string, _ *net.Dialer, _ *tls
 
 // open runs the client's dialer. A connection that is made too late is closed.
 func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
-	limited, cancel := context.WithTimeout(ctx, dialTimeout)
+	limit := dialTimeout
+	if d.sentinel != nil && !d.worked.Load() {
+		limit = firstTimeout
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	dial := func() (net.Conn, error) { return d.dial(limited, d.network, addr) }
 	if d.sentinel != nil {
@@ -70,7 +80,7 @@ func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	conn, err := await.Call(limited, dial, func(conn net.Conn) { conn.Close() })
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("dial %s: no connection within %v", addr, dialTimeout) // the call that dials has more time
+		err = fmt.Errorf("dial %s: no connection within %v", addr, limit) // the call that dials has more time
 	}
 	return conn, err
 }

@@ -95,6 +95,14 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 	}
 }
 
+// go-redis waits for the hung one, though the others have replied.
+func TestASentinelThatHangsDoesNotKeepTheStoreFromOpening(t *testing.T) {
+	group := servers.StartSentinel(t, 0, 2, servers.RedisOptions{})
+	group.Sentinels[0].Stop()
+	s := mustNew(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.SentinelName, SentinelAddrs: group.Addrs()}))
+	mustAcquire(t, s, redistest.Request("n"))
+}
+
 func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, ReadTimeout: -1})
