@@ -279,6 +279,14 @@ func migrateSlot(t *testing.T, c *cluster) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the call does not return although the slot has moved")
 	}
+	// A subscription that was on the old server is repeated.
+	for range 5 {
+		short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if err := c.s.Wait(short, waiter.Name, waiter.ID); err != nil && strings.Contains(err.Error(), "redis+cluster") {
+			t.Errorf("an error with advice for another store: %v", err)
+		}
+	}
 	if err := c.s.Release(t.Context(), name, held.ID, store.Keep{}); err != nil {
 		t.Error(err)
 	}

@@ -105,6 +105,8 @@ func (s *Store) explain(ctx context.Context, err error) error {
 		return s.errClosed()
 	case ctx.Err() != nil && !errors.As(err, new(*ReplicasError)) && !strings.HasPrefix(text, "TRYAGAIN"):
 		return ctx.Err()
+	case s.config.Cluster && strings.HasPrefix(text, "MOVED"): // the reply to a subscription, which the library does not redirect
+		return fmt.Errorf("redis store: %w", err)
 	}
 	return Advise(err)
 }
