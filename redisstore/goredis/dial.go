@@ -18,10 +18,6 @@ const (
 	// dialTimeout bounds how long a call waits for the dialer. It is that of package redisstore.
 	dialTimeout = 1500 * time.Millisecond
 
-	// firstTimeout is that limit for the first connection through Sentinels. Go-redis asks all Sentinels
-	// for it, and waits for those that do not reply, for 3 s by default.
-	firstTimeout = 5 * time.Second
-
 	// maxDials bounds the dials in progress through Sentinels. While no Sentinel answers, go-redis lets
 	// each dial wait for those before it, so it takes longer than the time until the next one.
 	maxDials = 4
@@ -40,7 +36,8 @@ type dialer struct {
 	network  string
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	sentinel chan struct{} // has an element for each dial in progress; nil if it asks no Sentinels for the primary
-	worked   atomic.Bool   // a dial through Sentinels has succeeded
+	extra    time.Duration // more time for dials through Sentinels until one has worked: see the package documentation
+	worked   atomic.Bool
 }
 
 // connect has the type of rueidis.ClientOption.DialCtxFn.
@@ -59,7 +56,7 @@ func (d *dialer) connect(ctx context.Context, addr string, _ *net.Dialer, _ *tls
 func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	limit := dialTimeout
 	if d.sentinel != nil && !d.worked.Load() {
-		limit = firstTimeout
+		limit += d.extra
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -66,7 +66,7 @@ func connect(o *redis.Options) (option rueidis.ClientOption, err error) {
 	case o.Limiter != nil:
 		return option, refuse("Limiter", "it would end leases if it refused their renewal; make a client without it for the locks")
 	}
-	d := &dialer{network: o.Network, dial: o.Dialer}
+	d := &dialer{network: o.Network, dial: o.Dialer, extra: max(0, o.ReadTimeout)}
 	if o.Addr == failoverAddr {
 		d.sentinel = make(chan struct{}, maxDials)
 	}
