@@ -16,8 +16,9 @@ const (
 	// It is shorter than the limit of a call to one of several servers.
 	keepSilence = hung * 3 / 4
 
-	// keepPart limits that time to 1/keepPart of the TTL of the call's leases, so that a short lease
-	// gets a second attempt, at another server. The core gives up a renewal after a sixth of the TTL.
+	// keepPart limits that time to 1/keepPart of the TTL of the call's leases, if the call has waited
+	// for that long, so that a short lease gets a second attempt, at another server. The core gives up
+	// a renewal after a sixth of the TTL.
 	keepPart = 10
 
 	// keepChunk is how many keep-alives are sent before their replies are read.
@@ -52,7 +53,7 @@ type keepCall struct {
 
 // keep sends keep-alives and waits for the replies.
 func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
-	call := &keepCall{leases: leases, done: make(chan struct{})}
+	call, began := &keepCall{leases: leases, done: make(chan struct{})}, sinceBase()
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
@@ -60,7 +61,7 @@ func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
 	}
 	k.waiting = append(k.waiting, call)
 	if !k.busy {
-		k.busy, k.owes = true, sinceBase()
+		k.busy, k.owes = true, began
 		k.wg.Go(k.run)
 	}
 	k.mu.Unlock()
@@ -68,18 +69,18 @@ func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
 	case <-call.done:
 		return call.alive, call.err
 	case <-ctx.Done():
-		k.gaveUp(leases)
+		k.gaveUp(leases, sinceBase()-began)
 		return nil, ctx.Err()
 	}
 }
 
 // gaveUp is called when a call has ended without a reply. It ends the stream if the server has owed a
 // reply for long. Otherwise the caller had little time, and other calls still wait for their replies.
-func (k *keeper) gaveUp(leases []*lease) {
+func (k *keeper) gaveUp(leases []*lease, waited time.Duration) {
 	limit := keepSilence
 	for _, l := range leases {
-		if ttl := l.span(); ttl > 0 { // it is not known of a foreign lease
-			limit = min(limit, ttl/keepPart)
+		if part := l.span() / keepPart; part > 0 && part <= waited { // it is 0 for a foreign lease
+			limit = min(limit, part)
 		}
 	}
 	k.mu.Lock()
