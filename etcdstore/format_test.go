@@ -45,6 +45,20 @@ func TestARecordOfALaterFormatIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
+func TestAWaiterOfALaterFormatDisturbsNoHolder(t *testing.T) {
+	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
+	client, s := direct(t, addr), opened(t, addr)
+	newer := s.keys.key(suites.Newer, kindWaiting, 7)
+	suites.NewerWaiter(t, s, opened(t, addr), func() error {
+		_, err := client.Put(t.Context(), newer, "something")
+		return err
+	})
+	resp, err := client.Get(t.Context(), s.keys.name(suites.Newer), clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 1 || string(resp.Kvs[0].Key) != newer {
+		t.Errorf("%v, %v are left, want only %q", resp, err, newer)
+	}
+}
+
 func TestFormats(t *testing.T) {
 	suites.Formats(t, func(t *testing.T) suites.FormatServer {
 		addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()

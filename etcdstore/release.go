@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -52,7 +53,8 @@ func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
 	return len(ended) > 0, err
 }
 
-// erase deletes those records of an identity that some reads return and that meant accepts.
+// erase deletes those records of an identity that some reads return and that meant accepts. If there
+// are none, but records of a later format, it returns an error.
 func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) bool, reads ...*pb.RequestOp) ([]record, error) {
 	for {
 		resp, err := s.txn(ctx, &pb.TxnRequest{Success: reads})
@@ -60,14 +62,14 @@ func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) boo
 			return nil, err
 		}
 		var found []record
+		var unknown error
 		txn := new(pb.TxnRequest)
 		for _, read := range resp.Responses {
 			for _, kv := range read.GetResponseRange().Kvs {
 				r, err := s.keys.parseRecord(kv)
 				if err != nil {
-					return nil, err
-				}
-				if r.ID == key.id && meant(&r) {
+					unknown = err
+				} else if r.ID == key.id && meant(&r) {
 					found = append(found, r)
 					txn.Compare = append(txn.Compare, modIs(s.keys.of(&r), r.mod))
 					txn.Success = append(txn.Success, remove(s.keys.of(&r)))
@@ -75,7 +77,7 @@ func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) boo
 			}
 		}
 		if len(found) == 0 {
-			return nil, nil
+			return nil, unknown
 		}
 		if resp, err = s.txn(ctx, txn); err != nil || resp.Succeeded {
 			return found, err
@@ -131,6 +133,9 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 		reads = append(reads, get(s.keys.name(key.name), s.keys.behind(key.name)))
 	}
 	_, err := s.erase(ctx, key, func(r *record) bool { return r.held() || r.kind == kindWaiting }, reads...)
+	if errors.Is(err, store.ErrInvalid) { // a record of a later format, which is not of this handle
+		return nil
+	}
 	if err != nil {
 		// A deletion may still be executed, and must not affect the next user of the lease.
 		for _, l := range []*lease{c.grant, c.place} {

@@ -101,26 +101,14 @@ func TestFormats(t *testing.T) {
 	})
 }
 
-// A program of a later version waits for a name. It would wait for ever if the holder could not be removed.
 func TestAWaiterOfALaterFormatDisturbsNoHolder(t *testing.T) {
 	addr := servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
-	a := connect(t, addr)
-	s, other := openQuick(t, "zk://"+addr), openQuick(t, "zk://"+addr)
-	ctx, req := suites.Limited(t), suites.Request(suites.Newer)
-	suites.Granted(t, s, req)
-	parent, _ := s.place(req.Name)
+	a, s := connect(t, addr), openQuick(t, "zk://"+addr)
+	parent, _ := s.place(suites.Newer)
 	const newer = "waits-3"
-	if err := a.Do(ctx, &wire.Call{Op: wire.Create(path.Join(parent, newer), []byte("something"), s.acl, wire.Persistent)}); err != nil {
-		t.Fatal(err)
-	}
-	renewal := suites.Renewal(req)
-	renewal.Tokens = 10
-	if out, err := s.Renew(ctx, []store.Renewal{renewal}); err != nil || out[0].Status != store.Extended || out[0].Tokens != 0 {
-		t.Errorf("Renew: %+v, %v; want no further tokens, because another program waits", out, err)
-	}
-	if err := other.Leave(ctx, req.Name, req.ID); err != nil { // as after a lost reply
-		t.Errorf("Leave: %v", err)
-	}
+	suites.NewerWaiter(t, s, openQuick(t, "zk://"+addr), func() error {
+		return a.Do(t.Context(), &wire.Call{Op: wire.Create(path.Join(parent, newer), []byte("something"), s.acl, wire.Persistent)})
+	})
 	if left := a.children(t, parent); len(left) != 1 || left[0] != newer {
 		t.Errorf("nodes %q are left, want only %q", left, newer)
 	}

@@ -63,6 +63,25 @@ func UnknownFormat(t *testing.T, s store.Store, dump func() []string) {
 	}
 }
 
+// NewerWaiter tests that a holder of the name Newer can renew its grant, and that other can remove it,
+// after join has put a waiter of a later format into the queue, which would otherwise wait for ever.
+func NewerWaiter(t *testing.T, s, other store.Store, join func() error) {
+	t.Helper()
+	ctx, req := Limited(t), Request(Newer)
+	Granted(t, s, req)
+	if err := join(); err != nil {
+		t.Fatal(err)
+	}
+	renewal := Renewal(req)
+	renewal.Tokens = 10
+	if out, err := s.Renew(ctx, []store.Renewal{renewal}); err != nil || out[0].Status != store.Extended || out[0].Tokens != 0 {
+		t.Errorf("Renew: %+v, %v; want no further tokens, because another program waits", out, err)
+	}
+	if err := other.Leave(ctx, req.Name, req.ID); err != nil { // as after a lost reply
+		t.Errorf("Leave: %v", err)
+	}
+}
+
 var updateFormats = flag.Bool("update-formats", false, "write the contents of the servers to testdata: see Formats")
 
 // A FormatServer is a server without locks, for a test of Formats.
