@@ -42,10 +42,10 @@ type usageError struct{ error }
 func (e *usageError) Unwrap() error { return e.error }
 
 // Error returns the message. It may quote an argument, and somebody who forgets --store gives a URL
-// with a password where something else is expected.
+// with a password where something else is expected. The password may contain an @ or a space.
 func (e *usageError) Error() string { return password.ReplaceAllString(e.error.Error(), "$1***@") }
 
-var password = regexp.MustCompile(`(://)[^\s@]*@`)
+var password = regexp.MustCompile(`(?s)(://).*@`)
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
@@ -78,7 +78,7 @@ func explain(err error, name string) (int, string) {
 	case errors.As(err, &signal):
 		return exitSignal + signal.number, text
 	case errors.As(err, &held):
-		return exitBusy, describeHeld(held) + "; try again later, wait longer with --wait, or see: holdfast show " + shellQuote(name)
+		return exitBusy, describeHeld(held) + "; try again later, or see: holdfast show " + shellQuote(name)
 	case errors.Is(err, holdfast.ErrDone):
 		return 0, text
 	case errors.Is(err, holdfast.ErrLost):
