@@ -451,7 +451,7 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 		what = "holdfast: forced release failed"
 	}
 	h.logger.Warn(what, "name", name, "id", id.String(), "user", user, "from", r.RemoteAddr, "reason", reason, "error", err)
-	p := page{Base: h.base, Title: h.title, Name: name, At: time.Now(), Message: "The lock was released. Its holder may still be running: it learns of this at its next renewal."}
+	p := page{Base: h.base, Title: h.title, Name: name, At: time.Now(), Message: "The lock was released. If it was held, its holder may still be running: it learns of this at its next renewal."}
 	status := http.StatusOK
 	switch {
 	case errors.Is(err, holdfast.ErrNotHeld):

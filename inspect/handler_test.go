@@ -223,7 +223,7 @@ func TestBreakingNeedsPermissionNameAndReason(t *testing.T) {
 		}
 	}
 	status, body := s.post("break", good, "secret", "Origin: "+strings.TrimSuffix(s.base, "/locks/"))
-	if status != http.StatusOK || !strings.Contains(body, "may still be running") {
+	if status != http.StatusOK || !strings.Contains(body, "If it was held, its holder may still be running") {
 		t.Errorf("status %d: %s", status, body)
 	}
 	if status, _ := s.post("break", good, "secret", ""); status != http.StatusConflict {
