@@ -66,7 +66,7 @@ func (c *Client) cancelWait(ctx context.Context, cl *call, w *localqueue.Waiter,
 		switch {
 		case out.Grant != nil:
 			obstacle = nil
-			c.releaseGrant(detach(ctx), out.Grant, store.Keep{})
+			c.inBackground(func(ctx context.Context) { c.releaseGrant(ctx, out.Grant, store.Keep{}) })
 		case out.Answer == nil:
 			c.endTurn(out.Turn)
 		}

@@ -30,18 +30,23 @@ const cancelTimeout = time.Second
 // attempt.
 func (c *Client) cancelRequest(req *store.Request, then func()) {
 	name, id, ttl := req.Name, req.ID, req.TTL
-	if c.caps.Instant { // at once, so that a name in memory is free when the call returns
-		c.store.Leave(context.Background(), cancelTimeout, name, id)
-		then()
-		return
-	}
-	c.life.Go(func(ctx context.Context) {
+	c.inBackground(func(ctx context.Context) {
 		err := c.store.Leave(ctx, cancelTimeout, name, id)
 		then()
 		if err != nil && !permanent(err) {
 			c.remove(ctx, name, id, ttl)
 		}
 	})
+}
+
+// inBackground ends what a call that has given up leaves in the store. The call does not wait for it,
+// unless no call to the store blocks: a name in memory is free when the call returns.
+func (c *Client) inBackground(do func(ctx context.Context)) {
+	if c.caps.Instant {
+		do(context.Background())
+		return
+	}
+	c.life.Go(do)
 }
 
 // removeAll removes expired grants from the store.

@@ -179,7 +179,31 @@ func TestHandover(t *testing.T) {
 				if <-over == nil {
 					time.Sleep(time.Hour)
 				}
+				synctest.Wait()
 				w.free("n")
+			}
+		},
+		"a cancelled waiter does not wait for the release of the grant that it was handed": func(w *world) {
+			for range 200 {
+				lease := w.lock(w.c)
+				ctx, cancel := context.WithCancel(w.Context())
+				returned := make(chan *holdfast.Lease)
+				go func() {
+					next, _ := w.c.Lock(ctx, "n")
+					w.took(0)
+					returned <- next
+				}()
+				synctest.Wait()
+				w.p.release.set(func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) })
+				w.mark()
+				cancel()
+				lease.Unlock(w.Context())
+				next := <-returned
+				w.p.heal()
+				if next != nil {
+					mustUnlock(w, next)
+				}
+				time.Sleep(time.Minute)
 			}
 		},
 	}
