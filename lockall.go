@@ -126,16 +126,20 @@ func (s *LeaseSet) Renew(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Renew(ctx) })
 }
 
-// Unlock unlocks all leases, the last one taken first, even if ctx has ended. It returns the errors
-// of all leases that it could not unlock.
+// Unlock unlocks all leases, even if ctx has ended. It returns the errors of all leases that it could
+// not unlock.
 func (s *LeaseSet) Unlock(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Unlock(ctx) })
 }
 
 func (s *LeaseSet) each(do func(*Lease) error) error {
+	var mu sync.Mutex
 	var errs []error
-	for _, l := range slices.Backward(s.leases) {
-		errs = append(errs, do(l))
-	}
+	inParallel(s.leases, func(l *Lease) { // a store that hangs must not take its time for each
+		err := do(l)
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+	})
 	return errors.Join(errs...)
 }

@@ -101,6 +101,13 @@ func TestLockAll(t *testing.T) {
 			want(w, err, context.DeadlineExceeded)
 			w.took(time.Second)
 		},
+		"at a store that hangs all names are unlocked in the time of one": func(w *world) {
+			set, err := w.lockAll()
+			must(w, err)
+			w.p.hang()
+			want(w, set.Unlock(w.Context()), holdfast.ErrUnavailable)
+			w.within(0, 6*time.Second)
+		},
 		"it honours MinHold": func(w *world) {
 			set, err := w.lockAll(holdfast.MinHold(time.Hour))
 			must(w, err)
