@@ -58,6 +58,10 @@ func TestLsAndShowDescribeHoldersAndWaiters(t *testing.T) {
 	if out := s.ok("ls", "--json", "oth"); decode[lockJSON](t, out).Limit != 3 {
 		t.Errorf("json: %s", out)
 	}
+	busy := s.run("run", "-n", "--json", "job:a", "--", "true")
+	if busy.wantCode(75); strings.Contains(busy.err.String(), "permits") {
+		t.Errorf("an exclusive holder has permits: %s", &busy.err)
+	}
 	out := s.ok("show", "job:a")
 	for _, part := range []string{"held by " + h.Owner, h.ID, "exclusive", "unless renewed", "nightly run", "1. in the queue: ", "me too"} {
 		if !strings.Contains(out, part) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/core/printable"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A lockJSON is a lock in the format of ls, show and watch with --json.
@@ -41,12 +42,7 @@ type waiterJSON struct {
 func lockToJSON(info holdfast.Info) lockJSON {
 	l := lockJSON{Name: info.Name, Limit: info.Limit, Holders: holdersJSON(info.Holders), Waiters: []waiterJSON{}}
 	for _, w := range info.Waiters {
-		l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(info.Limit, w.Weight), time.Now().Add(-w.Age)})
-	}
-	if info.Limit == 0 {
-		for i := range l.Holders {
-			l.Holders[i].Permits = 0
-		}
+		l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(w.Mode, w.Weight), time.Now().Add(-w.Age)})
 	}
 	return l
 }
@@ -54,14 +50,14 @@ func lockToJSON(info holdfast.Info) lockJSON {
 func holdersJSON(holders []holdfast.Holder) []holderJSON {
 	all := []holderJSON{}
 	for _, h := range holders {
-		all = append(all, holderJSON{h.ID.String(), h.Owner, h.Meta, h.Mode.String(), h.Weight, h.Token, h.State.String(), time.Now().Add(-h.Age), *seconds(h.Left)})
+		all = append(all, holderJSON{h.ID.String(), h.Owner, h.Meta, h.Mode.String(), permits(h.Mode, h.Weight), h.Token, h.State.String(), time.Now().Add(-h.Age), *seconds(h.Left)})
 	}
 	return all
 }
 
-// permits returns n for a semaphore, and 0 for other locks.
-func permits(limit, n int) int {
-	if limit == 0 {
+// permits returns the number of permits, and 0 in the other modes.
+func permits(mode store.Mode, n int) int {
+	if mode != store.Permits {
 		return 0
 	}
 	return n
