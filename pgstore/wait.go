@@ -124,12 +124,12 @@ var errPooler = fmt.Errorf("postgres store: behind a connection pooler")
 // listen receives notifications until there has been no waiter for listenIdle. Then it returns
 // nil.
 func (l *listener) listen() error {
-	ctx, cancel := context.WithTimeout(l.ctx, connectTimeout)
-	defer cancel()
-	conn, err := l.connect(ctx)
+	conn, err := l.connect(l.ctx) // has connectTimeout for each host
 	if err != nil {
 		return explain(err)
 	}
+	ctx, cancel := context.WithTimeout(l.ctx, connectTimeout)
+	defer cancel()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -64,6 +65,20 @@ func TestATerminatedBackendOfTheListenerIsReplaced(t *testing.T) {
 	ended = waitFor(two, waiter)
 	release(t, one, holder)
 	wantPushed(t, ended)
+}
+
+// Each host has its own time: those that hang must not use up that of the others.
+func TestTheStoreListensAlthoughTheFirstHostHangs(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	s := openStore(t, strings.Replace(p.URL(), p.Addr(), hangs.Addr().String()+","+p.Addr(), 1))
+	granted(t, s, request("name"))
+	queued(t, s, "name")
 }
 
 // The pooler gives each transaction another connection. The store then uses no prepared
