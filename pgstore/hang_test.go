@@ -78,6 +78,29 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		defer p.Continue()
 		check(t, s)
 	})
+	t.Run("a dialer that does not look at its context", func(t *testing.T) {
+		hangs := make(chan struct{})
+		var hung atomic.Bool
+		s := newIn(t, poolWith(t, p.URL(), func(config *pgxpool.Config) {
+			config.ConnConfig.DialFunc = func(_ context.Context, network, addr string) (net.Conn, error) {
+				if hung.Load() {
+					<-hangs
+				}
+				return net.Dial(network, addr)
+			}
+		}))
+		hung.Store(true)
+		defer close(hangs)
+		pgstore.Pool(s).Reset()
+		check(t, s) // one of the calls waits for the name, so the store also connects to listen
+		closed := make(chan error)
+		go func() { closed <- s.Close() }()
+		select {
+		case <-closed:
+		case <-time.After(5 * time.Second):
+			t.Error("Close hangs")
+		}
+	})
 }
 
 func TestOpenEndsWithItsContextIfTheServerHangs(t *testing.T) {
@@ -120,11 +143,11 @@ func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
 
 // The network drops the packets of connections that were idle, and new connections work: there was a
 // failover, or a firewall forgot them. The pool tests such connections before it uses them. It has a
-// limit for a test, and room for new connections.
+// limit for a test, and does not wait for the server to end them.
 func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
-	const idle, limit = 3, 10 * time.Second // three tests, and one more call
+	const idle, limit = 4, 10 * time.Second // all of the pool: four tests, and one more call
 	proxy := faultproxy.Start(t, p.Addr())
 	var direct atomic.Bool
 	s := newIn(t, poolWith(t, p.URL(), func(config *pgxpool.Config) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -61,6 +62,10 @@ const (
 	// asks the server to cancel the statements of calls whose callers gave up. If the server
 	// hangs, the pool waits for that for up to 15 seconds.
 	closeTimeout = 2 * time.Second
+
+	// goodbye bounds how long the pool waits for the server to end a connection that it closes, which
+	// takes up one of its connections. The default of the pool is 15 seconds.
+	goodbye = time.Second
 
 	// setUpTimeout bounds the first contact of New with the server.
 	setUpTimeout = 10 * time.Second
@@ -157,6 +162,18 @@ func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err
 		return nil, fmt.Errorf("postgres store: %w", err)
 	}
 	own.ConnConfig.ConnectTimeout = cmp.Or(own.ConnConfig.ConnectTimeout, connectTimeout)
+	dial, beforeClose := own.ConnConfig.DialFunc, own.BeforeClose
+	own.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, own.ConnConfig.ConnectTimeout) // also to cancel a statement
+		defer cancel()
+		return dial(ctx, network, addr)
+	}
+	own.BeforeClose = func(conn *pgx.Conn) {
+		if beforeClose != nil {
+			beforeClose(conn)
+		}
+		time.AfterFunc(goodbye, func() { conn.PgConn().Conn().Close() })
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, own)
 	if err != nil {
 		return nil, explain(err)
@@ -256,10 +273,10 @@ func (s *Store) Close() error {
 	s.batch.Close()
 	s.renewals.Close()
 	s.stuckCalls.Close()
-	s.listener.wg.Wait()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
+		s.listener.wg.Wait() // a dialer of the application may not look at its context
 		s.pool.Close()
 	}()
 	select {
