@@ -35,6 +35,11 @@ const (
 	// third of the default TTL, so that renewals keep it open.
 	clientIdle = 15 * time.Second
 
+	// idlePatience bounds the first statement on a connection of the pool. A firewall or a failover may
+	// leave idle connections on which nothing arrives. The statements that set up a session take less, or
+	// all of them take longer than a call.
+	idlePatience = 500 * time.Millisecond
+
 	// serverIdle is the time after which the server closes a connection that is not in use. It
 	// bounds how long a client that is stopped within a transaction keeps its rows locked.
 	serverIdle = 20 * time.Second
@@ -195,20 +200,34 @@ func (l *lane) connect(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// connect takes a connection from a pool, and sets up its session.
+// connect takes a connection from a pool, and sets up its session. It drops idle connections on which
+// nothing arrives.
 func connect(ctx context.Context, db *sql.DB) (*conn, error) {
-	pooled, err := db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c := &conn{Conn: pooled}
-	for _, statement := range session {
-		if _, err := c.ExecContext(ctx, statement); err != nil {
-			c.discard()
+	for {
+		pooled, err := db.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{Conn: pooled}
+		first, cancel := context.WithTimeout(ctx, idlePatience)
+		for i, statement := range session {
+			if i > 0 {
+				first = ctx
+			}
+			if _, err = c.ExecContext(first, statement); err != nil {
+				break
+			}
+		}
+		silent := first.Err() != nil
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+		c.discard()
+		if !silent || ctx.Err() != nil {
 			return nil, err
 		}
 	}
-	return c, nil
 }
 
 // discard closes the connection instead of returning it to the pool, because its session is not

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"errors"
 	"net"
 	"strings"
@@ -70,6 +71,44 @@ func TestEveryCallEndsInTime(t *testing.T) {
 			t.Errorf("Close took %v", time.Since(begin))
 		}
 	})
+}
+
+// The network drops the packets of connections that are idle in the application's pool, and new
+// connections work: there was a failover, or a firewall forgot them.
+func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
+	const idle, limit = 8, 15 * time.Second
+	proxy := faultproxy.Start(t, one.Addr())
+	var direct atomic.Bool
+	db := connectTo(t, func(c *mysql.Config) {
+		c.DialFunc = func(_ context.Context, network, addr string) (net.Conn, error) {
+			if !direct.Load() {
+				addr = proxy.Addr()
+			}
+			return net.Dial(network, addr)
+		}
+	})
+	db.SetMaxIdleConns(idle)
+	s := newIn(t, db)
+	var conns [idle]*sql.Conn
+	for i := range conns {
+		var err error
+		if conns[i], err = db.Conn(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	proxy.ToServer.Hold()
+	defer proxy.Heal()
+	direct.Store(true)
+	var err error
+	for begin := time.Now(); time.Since(begin) < limit; {
+		if _, err = s.Acquire(t.Context(), request("after")); err == nil {
+			return
+		}
+	}
+	t.Errorf("no call succeeded in %v: %v", limit, err)
 }
 
 // If the server does not answer, a call ends soon after its caller has given up. If it answers within
