@@ -25,7 +25,9 @@ func (x *tab) lists(names string) {
 // link clicks on the link with this text.
 func (x *tab) link(text string) {
 	x.t.Helper()
-	x.exec(fmt.Sprintf("[...document.querySelectorAll('a')].find(a => a.innerText === %q).click()", text))
+	find := fmt.Sprintf("[...document.querySelectorAll('a')].find(a => a.innerText === %q)", text)
+	x.becomes(find) // the page may be loading
+	x.exec(find + ".click()")
 }
 
 func TestTheListIsFilteredAndSortedByLinks(t *testing.T) {
@@ -54,6 +56,7 @@ func TestTheListIsFilteredAndSortedByLinks(t *testing.T) {
 	x.lists("b c a d")
 	x.link("most waiting")
 	x.lists("c a b d")
+	x.becomes("document.readyState === 'complete'") // the script of the form has run
 
 	// The form keeps the order, and updates keep the filter.
 	x.fill("#contains", "charge")
