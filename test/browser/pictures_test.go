@@ -99,6 +99,7 @@ func differ(a, b color.Color) bool {
 
 func TestPicturesForTheDocumentation(t *testing.T) {
 	s := newSite(t, allowAnn(), inspect.Title("shop (memory)"), inspect.Every(500*time.Millisecond))
+	s.visitors(9_900)
 	s.day()
 	x := newTab(t)
 	take := func(name, page, shows string, width, height int64, colours string) {
@@ -112,7 +113,7 @@ func TestPicturesForTheDocumentation(t *testing.T) {
 	take("inspector-lock.png", lock, "Timeline", 1000, 1200, "light")
 	take("inspector-lock-dark.png", lock, "Timeline", 1000, 1200, "dark")
 	take("inspector-lock-phone.png", lock+"#timeline", "Timeline", 390, 844, "dark")
-	s.visitors()
+	s.visitors(10_000)
 	take("inspector.png", list, "10000 locks", 1280, 900, "light")
 	take("inspector-dark.png", list, "10000 locks", 1280, 900, "dark")
 	take("inspector-phone.png", list, "10000 locks", 390, 844, "light")
@@ -193,8 +194,8 @@ func (s *site) day() {
 	pause(11 * time.Second)
 }
 
-// visitors takes locks until there are 10,000.
-func (s *site) visitors() {
+// visitors takes locks until there are that many.
+func (s *site) visitors(locks int) {
 	s.t.Helper()
 	n := 0
 	for _, err := range s.client.List(s.t.Context(), "") {
@@ -203,7 +204,7 @@ func (s *site) visitors() {
 		}
 		n++
 	}
-	for ; n < 10_000; n++ {
+	for ; n < locks; n++ {
 		s.lock(fmt.Sprintf("visitor:%05d", n), holdfast.TTL(10*time.Minute))
 	}
 }
