@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -123,7 +124,7 @@ func TestLeaseContexts(t *testing.T) {
 	scenarios{
 		"TokenFrom returns the token of the innermost lease": func(w *world) {
 			var none context.Context
-			if holdfast.TokenFrom(none) != 0 || holdfast.LeaseFrom(none) != nil || holdfast.TokenFrom(w.Context()) != 0 {
+			if holdfast.TokenFrom(none) != 0 || fence.TokenFrom(none) != 0 || holdfast.LeaseFrom(none) != nil || holdfast.TokenFrom(w.Context()) != 0 {
 				w.Error("a token without a lease")
 			}
 			outer, inner := w.lock(w.c), mustLock(w, w.c, "b")

@@ -101,9 +101,11 @@ func parseToken(s string) (int64, error) {
 type tokenKey struct{}
 
 // TokenFrom returns the token of a request that [Handler] admitted, given its context, or 0 for
-// any other context. For the token of a lease see holdfast.TokenFrom.
-func TokenFrom(ctx context.Context) int64 {
-	token, _ := ctx.Value(tokenKey{}).(int64)
+// any other context, also nil. For the token of a lease see holdfast.TokenFrom.
+func TokenFrom(ctx context.Context) (token int64) {
+	if ctx != nil {
+		token, _ = ctx.Value(tokenKey{}).(int64)
+	}
 	return token
 }
 
