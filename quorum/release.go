@@ -92,10 +92,11 @@ func (se *session) endAt(i int, e *ending) error {
 			pause *= 2
 		}
 		se.later(pause, func() {
-			t.repeating = false
-			if t.end != nil && t.posted == 0 { // otherwise that message repeats it
-				se.post(i, func() { se.endAt(i, t.end) })
-			}
+			se.post(i, func() {
+				if t.repeating = false; t.end != nil {
+					se.endAt(i, t.end)
+				}
+			})
 		})
 	}
 	if !had && answered {

@@ -485,3 +485,23 @@ func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
 		}
 	})
 }
+
+// The pause before a message is repeated ends while the same request waits for its turn at the node.
+func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req, other := request("n"), request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		nodes[0].set(nil, down)
+		mustRelease(t, q, req)
+		synctest.Wait()
+		time.Sleep(300 * time.Millisecond)
+		nodes[0].set(nil, func(context.Context, string) error { time.Sleep(400 * time.Millisecond); return nil })
+		mustAcquire(t, q, other)
+		mustRefuse(t, q, req)
+		mustRelease(t, q, other)
+		time.Sleep(3 * time.Second)
+		wantNothing(t, nodes, q)
+	})
+}
