@@ -80,6 +80,7 @@ func (se *session) endAt(i int, e *ending) error {
 	err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had) })
 	se.mu.Lock()
 	answered, now := err == nil || isAnswer(err), s.now()
+	t.kept = had && err == nil && e.keep.State != store.Held
 	if mayBeLate(err) {
 		t.lost = sent
 	}
@@ -124,9 +125,12 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 		if closes && !se.seats[i].granted { // all nodes shall keep the name closed
 			se.post(i, func() { se.acquireAt(i, further) })
 		}
-		if se.seats[i].left || closes {
+		switch {
+		case se.seats[i].left || closes:
 			se.end(i, e)
-		} else {
+		case se.seats[i].kept && e.keep.State != store.Held: // since an earlier call that failed
+			e.replies <- reply[struct{}]{node: i}
+		default:
 			e.replies <- reply[struct{}]{node: i, err: errNothing}
 		}
 	}

@@ -67,6 +67,7 @@ type seat struct {
 	left    bool          // the node may have a vote of the identity, or a place in its queue
 	granted bool          // it has answered that it has the vote, and no message that ends it was sent since
 	queued  bool          // it has answered that it has a place
+	kept    bool          // the last message that ended its vote left a kept record
 	lost    time.Duration // when a message was last lost that may be executed late; 0 if none was
 
 	// The message that ends what the node has, from when it is sent until nothing is left to do. It is

@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -504,4 +505,33 @@ func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		wantNothing(t, nodes, q)
 	})
+}
+
+// The first call keeps the name closed at one node. Another one has not given its vote, and the third one
+// does not answer.
+func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		t.Run(fmt.Sprint("back=", back), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				req := request("n")
+				nodes[2].set(undialed, nil)
+				mustAcquire(t, q, req)
+				synctest.Wait()
+				nodes[1].set(lose(), nil)
+				keep := store.Keep{State: store.Done, For: time.Hour}
+				if err := q.Release(t.Context(), "n", req.ID, keep); err == nil {
+					t.Fatal("released by one node")
+				}
+				nodes[2].set(nil, nil)
+				if back {
+					nodes[1].set(nil, nil)
+				}
+				err := q.Release(t.Context(), "n", req.ID, keep)
+				if (err == nil) != back || errors.Is(err, store.ErrNotHeld) {
+					t.Errorf("%v, the second node is back: %t", err, back)
+				}
+			})
+		})
+	}
 }
