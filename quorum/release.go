@@ -122,11 +122,12 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 	se.cancelAttempt()
 	se.held, se.want = false, wantNothing
 	for i := range se.seats {
-		if closes && !se.seats[i].granted { // all nodes shall keep the name closed
+		vote := closes && !se.seats[i].granted && !se.name.isStuck(s.nodes[i]) // all nodes shall keep the name closed
+		if vote {
 			se.post(i, func() { se.acquireAt(i, further) })
 		}
 		switch {
-		case se.seats[i].left || closes:
+		case vote || se.seats[i].left:
 			se.end(i, e)
 		case se.seats[i].kept && e.keep.State != store.Held: // since an earlier call that failed
 			e.replies <- reply[struct{}]{node: i}

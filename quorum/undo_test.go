@@ -535,3 +535,23 @@ func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
 		})
 	}
 }
+
+func TestKeepSkipsANodeWhoseCallForTheNameNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		forever := make(chan struct{})
+		defer close(forever)
+		nodes[0].set(hang(forever), nil)
+		for range 100 {
+			req := request("n")
+			mustAcquire(t, q, req)
+			if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Cooling, For: time.Millisecond}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if sessions, _, _ := q.Remembered(); sessions != 1 {
+			t.Errorf("%d identities are remembered, want the one whose call never returned", sessions)
+		}
+	})
+}
