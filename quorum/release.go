@@ -19,8 +19,8 @@ const (
 	// may execute a request then, and have a vote without a holder until its TTL is over.
 	undoFor = 10 * time.Minute
 
-	// undoPause is how long to wait before a message is repeated, or twice as long if the node answers.
-	undoPause = 500 * time.Millisecond
+	// undoPause is how long to wait before a message is repeated.
+	undoPause = time.Second
 )
 
 // An ending is a call that ends what the nodes have of an identity.
@@ -88,11 +88,7 @@ func (se *session) endAt(i int, e *ending) error {
 		t.end, t.left, t.lost = nil, false, 0
 	} else if !t.repeating {
 		t.repeating = true
-		pause := undoPause
-		if answered {
-			pause *= 2
-		}
-		se.later(pause, func() {
+		se.later(undoPause, func() {
 			se.post(i, func() {
 				if t.repeating = false; t.end != nil {
 					se.endAt(i, t.end)
