@@ -67,7 +67,7 @@ func (se *session) endAt(i int, e *ending) error {
 	s, t := se.store, &se.seats[i]
 	sent := s.now()
 	switch {
-	case !t.left:
+	case !t.left && !e.force:
 		return errNothing
 	case t.end == nil:
 		t.had, t.begin = t.granted, sent
@@ -141,10 +141,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 	se.mu.Lock()
 	if closes && t.without > len(s.nodes)-s.majority && se.want == wantNothing { // it was lost, and not requested again
 		for i := range se.seats {
-			se.post(i, func() {
-				se.seats[i].left = true
-				se.endAt(i, force) // no node keeps the name closed
-			})
+			se.end(i, force) // no node keeps the name closed
 		}
 	}
 	se.mu.Unlock()
@@ -239,7 +236,6 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}
 	for i, err := range t.errs {
 		if err != nil {
-			se.seats[i].left = true
 			se.end(i, force)
 		}
 	}
