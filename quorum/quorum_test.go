@@ -665,3 +665,21 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 		})
 	}
 }
+
+func TestRenewalThatIsAnsweredAfterTheLeaseDoesNotReviveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 2 * time.Second})
+		req := request("n")
+		req.TTL = time.Second
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		time.Sleep(900 * time.Millisecond)
+		for _, g := range nodes {
+			g.set(nil, func(context.Context, string) error { time.Sleep(500 * time.Millisecond); return nil })
+		}
+		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+		if err != nil || out[0].Status != store.Gone {
+			t.Errorf("%+v, %v, want Gone", out, err)
+		}
+	})
+}
