@@ -71,8 +71,6 @@ func (se *session) endAt(i int, e *ending) error {
 		return errNothing
 	case t.end == nil:
 		t.had, t.begin = t.granted, sent
-	case e == leave && t.end != leave:
-		return errBarred
 	}
 	t.granted, t.queued, t.end = false, false, e
 	n, had := s.nodes[i], t.had

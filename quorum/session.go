@@ -159,7 +159,7 @@ func (se *session) settle(i int) {
 	t := &se.seats[i]
 	switch {
 	case t.ends > 0 || t.end != nil || se.attempt != nil:
-	case t.left && (se.want == wantNothing || se.want == wantPlace && (t.granted || t.queued && i != se.bell)):
+	case t.left && (se.want == wantNothing || se.held && !se.isValid() || se.want == wantPlace && (t.granted || t.queued && i != se.bell)):
 		se.end(i, leave)
 	case t.posted == 0 && se.held && !t.granted && !se.repairing && se.repairPause <= mostRepairPause:
 		se.repairing = true
@@ -207,7 +207,11 @@ func (se *session) later(pause time.Duration, f func()) {
 func (se *session) repair() {
 	for i := range se.seats {
 		if t := &se.seats[i]; t.posted == 0 && se.attempt == nil && se.isValid() && !t.granted && t.end == nil && !se.name.isStuck(se.store.nodes[i]) {
-			se.post(i, func() { se.repairAt(i) })
+			se.post(i, func() {
+				if !t.granted && se.isValid() {
+					se.acquireAt(i, se.further())
+				}
+			})
 		}
 	}
 }
@@ -268,18 +272,6 @@ func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 		t.left = req.Queue || t.lost > 0
 	}
 	return a, err
-}
-
-// repairAt requests the vote of a node for a valid lease. It unlocks the mutex meanwhile.
-func (se *session) repairAt(i int) {
-	t := &se.seats[i]
-	if t.granted || !se.isValid() {
-		return
-	}
-	se.acquireAt(i, se.further())
-	if t.left && se.attempt == nil && !se.isValid() { // the lease has ended meanwhile
-		se.end(i, leave)
-	}
 }
 
 // further returns the request for a further vote of the lease. It asks for the lease's own block,
