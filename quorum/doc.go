@@ -52,8 +52,8 @@
 // A renewal goes to all nodes, and only nodes that gave the lease their vote count. The lease is extended if
 // a majority of all nodes extended it, and gone if more than N - majority have lost it (rule Renewal).
 // Otherwise the outcome is unknown, and the client tries again until the lease is over. Nodes without the
-// grant get it in the background, unless the lease may have lost its majority. A lease that is over is
-// neither renewed nor repaired (rule Over), because another lease may have been granted since.
+// grant get it in the background, unless the lease may have lost its majority. A lease that is over when
+// the replies arrive is neither renewed nor repaired (rule Over): another one may have been granted since.
 //
 // A release goes to all nodes, and returns when a majority no longer has the grant. With Keep, a majority
 // must have the kept record; nodes without a vote are first asked to vote. If the lease turns out to be
@@ -66,34 +66,34 @@
 // when the previous one was answered or has failed. A vote that is about to be given back does not count
 // (rule Voted). A message that ends a vote and was not answered may be executed at any time, so the client
 // does not use that node for that identity (rule Order). It repeats the message until the node answers, and
-// for a minute after the last message that the node may execute late, but for at most 10 minutes in all.
-// The answer to a release that the caller repeats counts at once. A request that was never sent is not undone.
+// for a minute after the last message that the node may execute late, but for at most 10 minutes in all. If
+// the caller repeats a release, the answer of the node counts at once, and so does a record that an earlier
+// call has kept. A request that was never sent is not undone.
 //
-// Messages of one client about one name to one node are sent in order, too: a request does not overtake
-// the release of the lease before it.
+// Messages of one client about one name to one node are sent in order, too. A call that does not return in
+// twice its time limit is not waited for, but its name does not use the node before it returns.
 //
 // # Delayed restart
 //
 // A node that restarted may have lost grants that were not written to its disk, and would vote for a
-// second holder. So its grants do not count until its server has been up for longer than the largest TTL
-// that any client has recorded at the nodes. A node store that implements [Restarter] returns the uptime
-// of its server, and is asked again whenever it had to make a new connection. A server with another
-// identity is assumed to have started after the last reply of the previous server. Stores without this
-// ability make a quorum that does not declare [store.FeatureFailover].
+// second holder. So its grants do not count until its server has been up for the restart delay: the larger
+// of [Options].RestartDelay and the largest TTL that any client has recorded at the nodes, plus the drift. A
+// [Restarter] returns the uptime of its server, and is asked again whenever it had to make a new connection.
+// A server with another identity is assumed to have started after the last reply of the previous server.
+// Stores without this ability make a quorum that does not declare [store.FeatureFailover].
 //
-// A node whose clock was set ahead ends grants too early. It is treated as if it had restarted at that time.
-// Redis nodes tell their time with every grant. A client that has just started treats a node in the same
-// way if its clock is more than a second ahead of most others: it may have been set a moment ago.
+// A node whose clock was set ahead ends grants too early. It is treated as if it had restarted then. Redis
+// nodes tell their time with every grant. A client that has just started treats a node in the same way if
+// its clock is more than a second ahead of most others: it may have been set a moment ago.
 //
 // # Waiting
 //
 // A waiter is queued at one node, the bell of the name: the first node that answers, in an order that
-// depends on the name and on the identities of the servers, and is the same for all clients. The bell
-// wakes it, or grants it the name with the wake-up, and the waiter asks the other nodes. A first request
-// that the bell refuses waits, even if other nodes would grant it. For a second after a client found a
-// name contended, its requests ask the bell first: otherwise they would take votes that the next waiter
-// needs. If the name is free, that costs them a round trip. If the bell does not answer in time, all
-// nodes are asked.
+// depends on the name and the identities of the servers, the same for all clients. The bell wakes it, or
+// grants it the name with the wake-up, and the waiter asks the other nodes. A first request that the bell
+// refuses waits, even if other nodes would grant it. For a second after a client found a name contended,
+// its requests ask the bell first: otherwise they would take votes that the next waiter needs. If the name
+// is free, that costs them a round trip. If the bell does not answer in time, all nodes are asked.
 //
 // If votes are split, the request with the vote of the first node in that order goes on and the others
 // give theirs back. A waiter that is not woken asks all nodes about every two seconds, because a client
