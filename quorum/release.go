@@ -34,9 +34,6 @@ type ending struct {
 // leave and force are endings whose outcome nobody waits for.
 var leave, force = new(ending), &ending{force: true}
 
-// errNothing means that a node has nothing of the identity.
-var errNothing = fmt.Errorf("nothing is left to end: %w", store.ErrNotHeld)
-
 // at sends the message to a node. Had tells that the node has given its vote.
 func (e *ending) at(ctx context.Context, n *node, key sessionKey, had bool) error {
 	switch {
@@ -68,7 +65,7 @@ func (se *session) endAt(i int, e *ending) error {
 	sent := s.now()
 	switch {
 	case !t.left && !e.force:
-		return errNothing
+		return store.ErrNotHeld
 	case t.end == nil:
 		t.had, t.begin = t.granted, sent
 	}
@@ -95,7 +92,7 @@ func (se *session) endAt(i int, e *ending) error {
 		})
 	}
 	if !had && answered {
-		return errNothing // so it is not known whether a vote was ended
+		return store.ErrNotHeld // so it is not known whether a vote was ended
 	}
 	return err
 }
@@ -126,7 +123,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 		case se.seats[i].kept && e.keep.State != store.Held: // since an earlier call that failed
 			e.replies <- reply[struct{}]{node: i}
 		default:
-			e.replies <- reply[struct{}]{node: i, err: errNothing}
+			e.replies <- reply[struct{}]{node: i, err: store.ErrNotHeld}
 		}
 	}
 	se.mu.Unlock()
