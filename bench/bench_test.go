@@ -60,17 +60,6 @@ func TestEveryWorkloadWorks(t *testing.T) {
 	}
 }
 
-func TestNumbersAreShort(t *testing.T) {
-	for n, want := range map[float64][2]string{
-		0: {"0", "0"}, 0.0123: {"0.0123", "0.0123"}, 0.31649: {"0.316", "0.316"}, 1.8: {"1.8", "1.8"}, 12.345: {"12.3", "12.3"}, 10: {"10", "10"},
-		100: {"100", "100"}, 1000: {"1,000", "1,000"}, 52799: {"52,799", "52,800"}, 1234567: {"1,234,567", "1,230,000"}, -1234: {"-1,234", "-1,230"},
-	} {
-		if got := [2]string{number(n), rounded(n)}; got != want {
-			t.Errorf("%v is written as %s, got %s", n, want, got)
-		}
-	}
-}
-
 const (
 	repository = ".."
 	figures    = repository + "/docs/bench"
@@ -110,32 +99,5 @@ func TestThePageAboutCostHasNoFigureOfAnotherRun(t *testing.T) {
 	}
 	if found := measured.FindAllString(marked.ReplaceAllString(string(text), ""), -1); len(found) > 0 {
 		t.Errorf("%q: put figures between comments, so that they come from docs/bench/bench.json", found)
-	}
-}
-
-func TestFiguresOfAPattern(t *testing.T) {
-	r := &Report{Rows: []Row{
-		{ID: "P1", Work: "own", Who: raw, Unit: pairs, Median: 2000},
-		{ID: "P1", Work: "own", Who: us, Unit: pairs, Median: 1000},
-		{ID: "P1", Work: "own", Who: us + " / " + raw, Unit: "×", Median: 0.5},
-		{ID: "P3", Work: "hot", Who: us, Unit: pairs, Median: 30_000},
-		{ID: "P3", Work: "hot", Who: us + ": p99 wait", Unit: "ms", Median: 0.25},
-		{ID: "P7", Work: "100000 leases", Who: us + ": heap", Unit: "bytes each", Median: 652.4},
-	}}
-	for pattern, want := range map[string]string{
-		"^P7.*heap":   "652",
-		"pairs/s":     "\n\n| pairs/s | holdfast | raw |\n|---|--:|--:|\n| own | 1,000 | 2,000 |\n| hot | 30,000 |  |\n\n",
-		"^P3":         "\n\n|  | holdfast |\n|---|--:|\n| hot: pairs/s | 30,000 |\n| hot: p99 wait, ms | 0.25 |\n\n",
-		"^P1.*: ×":    "0.5",
-		"^P2|nothing": "",
-	} {
-		page := "It is <!-- bench: " + pattern + " -->1<!-- end -->."
-		got, err := r.update(page)
-		if filled := "It is <!-- bench: " + pattern + " -->" + want + "<!-- end -->."; want != "" && (got != filled || err != nil) {
-			t.Errorf("%s: got %q, %v", pattern, got, err)
-		}
-		if want == "" && err == nil {
-			t.Errorf("a page with %q is accepted", pattern)
-		}
 	}
 }

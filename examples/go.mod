@@ -4,18 +4,13 @@ module github.com/holdfast-lock/holdfast/examples
 go 1.26.0
 
 require (
-	github.com/go-co-op/gocron/v2 v2.21.2
-	github.com/google/uuid v1.6.0
 	github.com/holdfast-lock/holdfast v0.0.0
-	github.com/holdfast-lock/holdfast/cronholdfast v0.0.0
-	github.com/holdfast-lock/holdfast/gocronholdfast v0.0.0
 	github.com/holdfast-lock/holdfast/otelholdfast v0.0.0
 	github.com/holdfast-lock/holdfast/pgstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 	github.com/holdfast-lock/holdfast/sqlitestore v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/otlptranslator v1.0.0
-	github.com/robfig/cron/v3 v3.0.1
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 )
@@ -26,11 +21,11 @@ require (
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
@@ -57,8 +52,6 @@ require (
 
 replace (
 	github.com/holdfast-lock/holdfast => ../
-	github.com/holdfast-lock/holdfast/cronholdfast => ../cronholdfast
-	github.com/holdfast-lock/holdfast/gocronholdfast => ../gocronholdfast
 	github.com/holdfast-lock/holdfast/otelholdfast => ../otelholdfast
 	github.com/holdfast-lock/holdfast/pgstore => ../pgstore
 	github.com/holdfast-lock/holdfast/redisstore => ../redisstore

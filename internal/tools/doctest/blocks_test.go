@@ -130,30 +130,3 @@ func blocks(t *testing.T, lang string) []*block {
 	}
 	return all
 }
-
-func TestBlocksAreFoundWithTheirComments(t *testing.T) {
-	const text = "# Title\n\n<!-- go: var a int -->\n<!-- go: var b int -->\n```go\na + b\n```\n\n" +
-		"<!-- norun: no\nserver -->\n\n```sh\nls\n```\n\nText.\n\n```sh\npwd\n```\n\n- item\n\n      more\n"
-	found, err := blocksOf("page.md", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []block{
-		{page: "page.md", line: 6, lang: "go", text: "a + b\n", given: "var a int\nvar b int\n"},
-		{page: "page.md", line: 13, lang: "sh", text: "ls\n", norun: "no\nserver"},
-		{page: "page.md", line: 19, lang: "sh", text: "pwd\n"},
-	}
-	if len(found) != len(want) {
-		t.Fatalf("%d blocks", len(found))
-	}
-	for i, b := range found {
-		if *b != want[i] {
-			t.Errorf("block %d: %+v", i, *b)
-		}
-	}
-	for _, bad := range []string{"```go\n", "```\ntext\n```\n", "```ruby\n```\n", "Text:\n\n    ls\n"} {
-		if _, err := blocksOf("page.md", bad); err == nil {
-			t.Errorf("%q is accepted", bad)
-		}
-	}
-}

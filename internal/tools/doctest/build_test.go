@@ -1,21 +1,22 @@
 package doctest
 
 import (
-	"encoding/json"
 	"fmt"
 	"go/ast"
+	"go/importer"
 	"go/parser"
 	"go/token"
+	"go/types"
+	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// packages are imported where a block uses them. Other packages need a comment: see the package
-// comment.
+// packages are imported into each block. Other packages need a comment: see the package comment.
 var packages = []string{
 	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net", "net/http", "os", "testing", "time",
 	"github.com/bsm/redislock",
@@ -50,12 +51,6 @@ var packages = []string{
 
 // given declares the names that every block may use, unless the block is a whole file.
 const given = `
-import (
-	"context"
-
-	"github.com/holdfast-lock/holdfast"
-)
-
 var (
 	ctx context.Context  // of the request or of the program
 	c   *holdfast.Client // made when the program starts
@@ -75,96 +70,33 @@ func packageName(path string) string {
 	return strings.TrimPrefix(last, "go-")
 }
 
-// goFile returns a block as a file of package block. Errors have their positions in the page.
-func goFile(b *block) (string, error) {
-	place := fmt.Sprintf("//line %s:%d\n", b.page, b.line)
-	if rest, ok := strings.CutPrefix(b.text, "package main\n"); ok {
-		return fmt.Sprintf("//line %s:%d\npackage block\n%s", b.page, b.line, rest), nil
-	}
-	fset := token.NewFileSet()
-	header := "package block\n"
-	body := place + b.text
-	if _, err := parser.ParseFile(fset, "", header+body, 0); err != nil { // not declarations
-		body = "func _() error {\n" + body + "%s\nreturn nil\n}\n"
-		file, err := parser.ParseFile(fset, "", header+strings.Replace(body, "%s", "", 1), 0)
-		if err != nil {
-			return "", fmt.Errorf("%v: %w", b, err)
-		}
-		body = strings.Replace(body, "%s", used(file), 1)
-	}
-	imports, declarations := splitImports(b.given)
-	file, err := parser.ParseFile(fset, "", header+imports+declarations+body, 0)
-	if err != nil {
-		return "", fmt.Errorf("%v: %w", b, err)
-	}
-	return header + imports + autoImports(file, imports) + declarations + body, nil
-}
+func isWholeFile(b *block) bool { return strings.HasPrefix(b.text, "package ") }
 
-// splitImports separates lines with imports from other declarations.
-func splitImports(given string) (imports, declarations string) {
-	for line := range strings.Lines(given) {
-		if strings.HasPrefix(line, "import ") {
+// goFile returns a block as a file. Errors have their positions in the page.
+func goFile(b *block) string {
+	body := fmt.Sprintf("//line %s:%d\n%s", b.page, b.line, b.text)
+	if isWholeFile(b) {
+		return body
+	}
+	if _, err := parser.ParseFile(token.NewFileSet(), "", "package block\n"+body, 0); err != nil { // not declarations
+		body = "func _() error {\n" + body + "\nreturn nil\n}\n"
+	}
+	imports, names := "", []string(nil)
+	declarations := given
+	for line := range strings.Lines(b.given) {
+		if path, ok := strings.CutPrefix(line, "import "); ok {
 			imports += line
+			names = append(names, packageName(strings.Trim(path, "\"\n")))
 		} else {
 			declarations += line
 		}
 	}
-	return imports, declarations
-}
-
-// used returns statements that use the variables of the outermost scope, because an excerpt need
-// not use the variables that it declares.
-func used(file *ast.File) string {
-	text := ""
-	note := func(name string) {
-		if name != "_" {
-			text += "\n_ = " + name
-		}
-	}
-	for _, s := range file.Decls[0].(*ast.FuncDecl).Body.List {
-		switch s := s.(type) {
-		case *ast.AssignStmt:
-			for _, left := range s.Lhs {
-				if ident, ok := left.(*ast.Ident); ok && s.Tok == token.DEFINE {
-					note(ident.Name)
-				}
-			}
-		case *ast.DeclStmt:
-			for _, spec := range s.Decl.(*ast.GenDecl).Specs {
-				if values, ok := spec.(*ast.ValueSpec); ok {
-					for _, ident := range values.Names {
-						note(ident.Name)
-					}
-				}
-			}
-		}
-	}
-	return text
-}
-
-// autoImports imports the known packages that a file uses.
-func autoImports(file *ast.File, imports string) string {
-	var names []string
-	ast.Inspect(file, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok {
-			if ident, ok := s.X.(*ast.Ident); ok && ident.Obj == nil {
-				names = append(names, ident.Name)
-			}
-		}
-		return true
-	})
-	var imported []string
-	for line := range strings.Lines(imports) { // import "path" or import name "path"
-		words := strings.Fields(line)
-		imported = append(imported, words[1], packageName(strings.Trim(words[len(words)-1], `"`)))
-	}
-	text := ""
 	for _, path := range packages {
-		if name := packageName(path); slices.Contains(names, name) && !slices.Contains(imported, name) {
-			text += fmt.Sprintf("import %q\n", path)
+		if !slices.Contains(names, packageName(path)) {
+			imports += fmt.Sprintf("import %q\n", path)
 		}
 	}
-	return text
+	return "package block\n" + imports + declarations + body
 }
 
 func TestGoBlocksOfThePagesCompile(t *testing.T) {
@@ -172,50 +104,41 @@ func TestGoBlocksOfThePagesCompile(t *testing.T) {
 	if len(all) < 4 {
 		t.Errorf("only %d blocks", len(all))
 	}
-	if out, err := build(t, all); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// build compiles blocks, each as a package. They are in module bench, which requires the other
-// lock libraries; the workspace adds the modules of Holdfast.
-func build(t *testing.T, all []*block) (output string, err error) {
-	t.Helper()
-	top, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	replace := make(map[string]string) // maps a path in the module to a file
-	add := func(path, text string) {
-		file := filepath.Join(dir, fmt.Sprint(len(replace), ".go"))
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+	fset := token.NewFileSet()
+	files, imported := make([]*ast.File, len(all)), make(map[string]bool)
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
+	for i, b := range all {
+		var err error
+		if files[i], err = parser.ParseFile(fset, "", goFile(b), 0); err != nil {
 			t.Fatal(err)
 		}
-		replace[filepath.Join(top, path)] = file
-	}
-	args := []string{"build", "-overlay", filepath.Join(dir, "overlay.json")}
-	for i, b := range all {
-		text, err := goFile(b)
-		if err != nil {
-			return "", err
+		for _, spec := range files[i].Imports {
+			if path, _ := strconv.Unquote(spec.Path.Value); !imported[path] {
+				imported[path] = true
+				args = append(args, path)
+			}
 		}
-		folder := fmt.Sprint("bench/blocks/b", i)
-		add(folder+"/block.go", text)
-		if !strings.HasPrefix(b.text, "package ") {
-			add(folder+"/given.go", "package block\n"+given)
-		}
-		args = append(args, "./"+folder)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	// The workspace has the modules of Holdfast, and requires the other lock libraries for module bench.
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir, cmd.Stderr = root, t.Output()
+	list, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644); err != nil {
-		t.Fatal(err)
+	exports := make(map[string]string)
+	for line := range strings.Lines(string(list)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
 	}
-	cmd := exec.CommandContext(t.Context(), "go", args...)
-	cmd.Dir = top
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for i, b := range all {
+		check := types.Config{Importer: imports, Error: func(err error) {
+			// An excerpt need not use what it declares.
+			if isWholeFile(b) || !strings.Contains(err.Error(), " and not used") {
+				t.Error(err)
+			}
+		}}
+		check.Check("block", fset, files[i:i+1], nil)
+	}
 }
