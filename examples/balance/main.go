@@ -2,9 +2,6 @@
 // sum of all balances never changes, even when an instance is suspended in the middle of a
 // transfer for longer than its leases last.
 //
-//	go run ./examples/balance
-//	go run ./examples/balance -store redis://127.0.0.1:6379
-//
 // The part to copy is bank.go. Main.go starts three instances of the bank, suspends one, and adds up
 // the balances.
 package main

@@ -1,9 +1,6 @@
 // Cron runs the same job on five hosts (here: processes), whose clocks differ. Exactly one host
 // completes the job of each tick, even when the host that is running it dies.
 //
-//	go run ./examples/cron
-//	go run ./examples/cron -store redis://127.0.0.1:6379
-//
 // The part to copy is scheduler.go. Main.go starts five hosts, kills one, and counts the runs.
 package main
 

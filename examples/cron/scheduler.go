@@ -34,8 +34,10 @@ type scheduler struct {
 // run runs the job at every tick, unless another host has done so, until ctx ends.
 func (s *scheduler) run(ctx context.Context) error {
 	for tick := s.now().Truncate(s.period).Add(s.period); ; tick = tick.Add(s.period) {
-		if err := s.sleepUntil(ctx, tick); err != nil {
-			return err
+		select {
+		case <-time.After(tick.Sub(s.now())):
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 		// A host that was asleep for a long time has many ticks to catch up with. The store may
 		// have forgotten that the job of an old tick is done.
@@ -60,15 +62,4 @@ func (s *scheduler) runTick(ctx context.Context, tick time.Time) error {
 	return s.locks.Once(ctx, name, remember, func(ctx context.Context) error {
 		return s.job(ctx, tick)
 	})
-}
-
-func (s *scheduler) sleepUntil(ctx context.Context, tick time.Time) error {
-	timer := time.NewTimer(tick.Sub(s.now()))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -79,25 +79,15 @@ func (s *server) run(ctx context.Context, listener net.Listener) error {
 func (s *server) lead(ctx context.Context) error {
 	fmt.Println("leading with token", holdfast.TokenFrom(ctx))
 	var err error
-	for err == nil {
-		if err = s.work(ctx); err == nil {
-			err = sleep(ctx, 20*time.Millisecond)
-		}
+	for err == nil && ctx.Err() == nil {
+		err = s.work(ctx)
+		time.Sleep(20 * time.Millisecond)
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // instead of the error that the database returned because of it
 	}
 	fmt.Println("stopped working:", err)
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // workOnce does one piece of the leader's work. The token makes the database refuse it if this

@@ -5,9 +5,6 @@
 // Without a fence, the file contains lines of both. With one, the file server refuses the write
 // of the first process, because its fencing token is older than that of the second.
 //
-//	go run ./examples/pause
-//	go run ./examples/pause -store redis://127.0.0.1:6379
-//
 // The parts to copy are writer.go, the holder's side, and storage.go, the side of the resource.
 // Main.go starts the processes and suspends one.
 package main

@@ -1,9 +1,6 @@
 // Registration is an HTTP service in three instances. A thousand requests with the same phone
 // number arrive at the same time, and create one user.
 //
-//	go run ./examples/registration
-//	go run ./examples/registration -store redis://127.0.0.1:6379
-//
 // The part to copy is service.go. Main.go starts three instances of it, sends the requests and kills
 // an instance.
 package main

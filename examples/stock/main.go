@@ -2,9 +2,6 @@
 // items than it has, even when an instance is suspended in the middle of a purchase for longer
 // than its lease lasts.
 //
-//	go run ./examples/stock
-//	go run ./examples/stock -store redis://127.0.0.1:6379
-//
 // The part to copy is shop.go. Main.go starts three instances of the shop, suspends one, and counts.
 package main
 
@@ -34,12 +31,12 @@ func instance(i *fleet.Instance) error {
 	if i.Is("pause") {
 		s.charge = func(ctx context.Context, buyer int) error {
 			first.Do(func() { i.Stop("while it charges a card") })
-			return chargeCard(context.WithoutCancel(ctx), buyer)
+			return chargeCard(ctx, buyer)
 		}
 	}
 	buy := s.buy
 	if i.Is("unlocked") {
-		buy = s.buyWithoutLock
+		buy = func(ctx context.Context, buyer int) error { return s.sell(ctx, buyer, 0) }
 	}
 	from, _ := strconv.Atoi(i.Args[0])
 	to, _ := strconv.Atoi(i.Args[1])

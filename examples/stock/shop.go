@@ -41,73 +41,15 @@ func (s *shop) buy(ctx context.Context, buyer int) error {
 		if err := sqlfence.SQLite.Raise(ctx, s.db, product, token); err != nil {
 			return err
 		}
-		left, err := s.left(ctx)
-		if err != nil {
-			return err
-		}
-		if left == 0 {
-			return errSoldOut
-		}
-		if err := s.charge(ctx, buyer); err != nil {
-			return err
-		}
-		// The card is charged, so book the order even if the buyer has disconnected. The fence
-		// decides whether this process may still book it, not the context.
-		if err := s.book(context.WithoutCancel(ctx), token, buyer, left-1); err != nil {
-			return errors.Join(err, refundCard(context.WithoutCancel(ctx), buyer))
-		}
-		return nil
+		return s.sell(ctx, buyer, token)
 	})
 }
 
-func (s *shop) left(ctx context.Context) (left int, err error) {
-	err = s.db.QueryRowContext(ctx, "SELECT left FROM stock").Scan(&left)
-	return left, err
-}
-
-// book writes the stock and the order in one transaction, which first checks the token.
-func (s *shop) book(ctx context.Context, token int64, buyer, left int) error {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if err := sqlfence.SQLite.Check(ctx, tx, product, token); err != nil {
-		return err
-	}
-	if err := writeOrder(ctx, tx, buyer, left); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-func writeOrder(ctx context.Context, tx *sql.Tx, buyer, left int) error {
-	if _, err := tx.ExecContext(ctx, "UPDATE stock SET left = ?", left); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer) VALUES (?)", buyer)
-	return err
-}
-
-// chargeCard stands for a call to another company.
-func chargeCard(ctx context.Context, _ int) error {
-	select {
-	case <-time.After(time.Millisecond):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// refundCard stands for another such call. In a real shop it is idempotent and repeated until it
-// succeeds.
-func refundCard(context.Context, int) error { return nil }
-
-// buyWithoutLock makes the same purchase without a lock. It is correct only for one buyer at a
-// time.
-func (s *shop) buyWithoutLock(ctx context.Context, buyer int) error {
-	left, err := s.left(ctx)
-	if err != nil {
+// sell reads the stock, charges the card and books the order. Without a lock there is no token, and
+// sell is correct only for one buyer at a time.
+func (s *shop) sell(ctx context.Context, buyer int, token int64) error {
+	var left int
+	if err := s.db.QueryRowContext(ctx, "SELECT left FROM stock").Scan(&left); err != nil {
 		return err
 	}
 	if left == 0 {
@@ -116,13 +58,42 @@ func (s *shop) buyWithoutLock(ctx context.Context, buyer int) error {
 	if err := s.charge(ctx, buyer); err != nil {
 		return err
 	}
+	// The card is charged, so book the order even if the buyer has disconnected. The fence
+	// decides whether this process may still book it, not the context.
+	if err := s.book(context.WithoutCancel(ctx), buyer, left-1, token); err != nil {
+		refundCard(buyer)
+		return err
+	}
+	return nil
+}
+
+// book writes the new stock and the order, in one transaction that first checks the token.
+func (s *shop) book(ctx context.Context, buyer, left int, token int64) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	if err := writeOrder(ctx, tx, buyer, left-1); err != nil {
+	if token != 0 {
+		if err := sqlfence.SQLite.Check(ctx, tx, product, token); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE stock SET left = ?", left); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer) VALUES (?)", buyer); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
+
+// chargeCard stands for a call to another company, which takes its time.
+func chargeCard(context.Context, int) error {
+	time.Sleep(time.Millisecond)
+	return nil
+}
+
+// refundCard stands for another such call. In a real shop it is idempotent and repeated until it
+// succeeds.
+func refundCard(int) {}

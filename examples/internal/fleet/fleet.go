@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -71,7 +72,7 @@ func (i *Instance) Stop(where string) {
 
 // run is the main function of an instance.
 func run(play func(*Instance) error) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, terminate)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	orders := make(chan string, 10)
@@ -345,26 +346,27 @@ func (s *Stage) AwaitEnd(names ...string) {
 // Kill ends an instance without a chance to clean up, as kill -9 and a power cut do, and waits until
 // it has ended.
 func (s *Stage) Kill(name string) {
-	s.signal(name, "killed (SIGKILL)", (*os.Process).Kill)
+	s.signal(name, "KILL", "killed")
 	<-s.instances[name].done
 }
 
 // Terminate asks an instance to end, as kill and a deployment do.
-func (s *Stage) Terminate(name string) {
-	s.signal(name, "stopped (SIGTERM)", func(p *os.Process) error { return p.Signal(terminate) })
-}
+func (s *Stage) Terminate(name string) { s.signal(name, "TERM", "stopped") }
 
 // Suspend stops an instance in the middle of its work, as kill -STOP, a debugger, a paused virtual
 // machine or a very long garbage collection does.
-func (s *Stage) Suspend(name string) { s.signal(name, "suspended (SIGSTOP)", suspend) }
+func (s *Stage) Suspend(name string) { s.signal(name, "STOP", "suspended") }
 
 // Resume continues a suspended instance, and tells it to go on.
 func (s *Stage) Resume(name string) {
-	s.signal(name, "wakes up (SIGCONT)", resume)
+	s.signal(name, "CONT", "wakes up")
 	s.Tell("go on", name)
 }
 
-func (s *Stage) signal(name, what string, send func(*os.Process) error) {
-	s.Check(send(s.instances[name].cmd.Process))
-	s.print(name, what)
+// signal sends a signal by a shell, which every system with signals has.
+func (s *Stage) signal(name, signal, what string) {
+	pid := s.instances[name].cmd.Process.Pid
+	out, err := exec.CommandContext(s.Ctx, "sh", "-c", fmt.Sprintf("kill -s %s %d", signal, pid)).CombinedOutput()
+	s.Want(err == nil, "kill: %v: %s", err, out)
+	s.print(name, what+" (SIG"+signal+")")
 }
