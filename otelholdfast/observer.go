@@ -139,9 +139,6 @@ func (o *Observer) start(ctx context.Context, e *holdfast.Event) {
 	if o.names != nil {
 		key.name = o.names(e.Name)
 	}
-	if _, ok := o.started.Load(key); ok {
-		return
-	}
 	if _, ok := o.started.LoadOrStore(key, nil); ok {
 		return
 	}

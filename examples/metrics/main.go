@@ -29,21 +29,19 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/holdfast-lock/holdfast"
-	_ "github.com/holdfast-lock/holdfast/memstore" // for memory: URLs
+	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/otelholdfast"
-	_ "github.com/holdfast-lock/holdfast/redisstore" // for redis: URLs
 )
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:2112", "address and port of the metrics")
-	url := flag.String("store", "memory:", "URL of the store, such as redis://127.0.0.1:6379")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	listener, err := net.Listen("tcp", *listen)
 	if err == nil {
 		fmt.Printf("http://%s/metrics\n", listener.Addr())
-		err = run(ctx, listener, *url)
+		err = run(ctx, listener)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -76,12 +74,12 @@ func observed() (*otelholdfast.Observer, http.Handler, error) {
 }
 
 // run serves metrics and works until ctx ends.
-func run(ctx context.Context, listener net.Listener, url string) error {
+func run(ctx context.Context, listener net.Listener) error {
 	observer, handler, err := observed()
 	if err != nil {
 		return err
 	}
-	c, err := holdfast.Open(ctx, url, holdfast.WithPrefix("example-metrics:"), holdfast.WithTTL(3*time.Second), holdfast.WithObserver(observer.Observe))
+	c, err := holdfast.New(memstore.New(), holdfast.WithTTL(3*time.Second), holdfast.WithObserver(observer.Observe))
 	if err != nil {
 		return err
 	}
@@ -107,19 +105,12 @@ func run(ctx context.Context, listener net.Listener, url string) error {
 // that they are renewed.
 func work(ctx context.Context, c *holdfast.Client) {
 	for ctx.Err() == nil {
-		err := c.Do(ctx, fmt.Sprintf("order:%d", rand.IntN(3)), func(ctx context.Context) error {
-			pause := time.Duration(rand.IntN(50)) * time.Millisecond
+		c.Do(ctx, fmt.Sprintf("order:%d", rand.IntN(3)), func(context.Context) error {
+			time.Sleep(rand.N(50 * time.Millisecond))
 			if rand.IntN(100) == 0 {
-				pause = 2 * time.Second
-			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
+				time.Sleep(2 * time.Second)
 			}
 			return nil
 		})
-		if err != nil && ctx.Err() == nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
 	}
 }

@@ -60,7 +60,7 @@ func TestTheProgramServesMetrics(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- run(ctx, listener, "memory:") }()
+	go func() { done <- run(ctx, listener) }()
 	var body string
 	for begin := time.Now(); !strings.Contains(body, "holdfast_hold_duration_seconds_count"); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {

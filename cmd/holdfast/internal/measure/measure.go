@@ -42,6 +42,7 @@ type run struct {
 	prefix  string
 	a, b    *holdfast.Client
 	waiting chan struct{} // has a value after a call of b has begun to wait
+	failed  error         // of a load
 }
 
 // Run measures two stores that are connections to the same server. It uses scratch names, and leaves
@@ -66,25 +67,13 @@ func Run(ctx context.Context, a, b store.Store, opts Options) (results []Result,
 	defer r.b.Close()
 
 	many := fmt.Sprintf("%d goroutines", r.Goroutines)
-	trips, limit, err := r.load(ctx, 1, r.calls)
-	if err != nil {
-		return nil, err
-	}
-	_, limitMany, err := r.load(ctx, r.Goroutines, r.calls)
-	if err != nil {
-		return nil, err
-	}
-	_, one, err := r.load(ctx, 1, r.pair)
-	if err != nil {
-		return nil, err
-	}
-	_, pairs, err := r.load(ctx, r.Goroutines, r.pair)
-	if err != nil {
-		return nil, err
-	}
-	_, hot, err := r.load(ctx, r.Goroutines, func(ctx context.Context, _ int) error { return r.pair(ctx, -1) })
-	if err != nil {
-		return nil, err
+	trips, limit := r.load(ctx, 1, r.calls)
+	_, limitMany := r.load(ctx, r.Goroutines, r.calls)
+	_, one := r.load(ctx, 1, r.pair)
+	_, pairs := r.load(ctx, r.Goroutines, r.pair)
+	_, hot := r.load(ctx, r.Goroutines, func(ctx context.Context, _ int) error { return r.pair(ctx, -1) })
+	if r.failed != nil {
+		return nil, r.failed
 	}
 	took, err := r.handOffs(ctx)
 	if err != nil {
@@ -136,17 +125,18 @@ func (r *run) pair(ctx context.Context, i int) error {
 }
 
 // load calls do from n goroutines for the time of a measurement, at least once from each. It
-// returns how long each call took, sorted, and the number of calls per second.
-func (r *run) load(ctx context.Context, n int, do func(context.Context, int) error) (took []time.Duration, rate float64, err error) {
+// returns how long each call took, sorted, and the number of calls per second. It does nothing after a
+// failure.
+func (r *run) load(ctx context.Context, n int, do func(context.Context, int) error) (took []time.Duration, rate float64) {
+	if r.failed != nil {
+		return nil, 0
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		start = time.Now().Add(r.Time / settle)
-		end   = start.Add(r.Time)
-		last  = start
-	)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	start := time.Now().Add(r.Time / settle)
+	end := start.Add(r.Time)
 	for i := range n {
 		wg.Go(func() {
 			var mine []time.Duration
@@ -166,17 +156,13 @@ func (r *run) load(ctx context.Context, n int, do func(context.Context, int) err
 			mu.Lock()
 			defer mu.Unlock()
 			took = append(took, mine...)
-			if now := time.Now(); now.After(last) {
-				last = now
-			}
 		})
 	}
 	wg.Wait()
-	if ctx.Err() != nil {
-		return nil, 0, context.Cause(ctx)
-	}
+	r.failed = context.Cause(ctx)
+	rate = float64(len(took)) / time.Since(start).Seconds()
 	slices.Sort(took)
-	return took, float64(len(took)) / last.Sub(start).Seconds(), nil
+	return took, rate
 }
 
 // handOffs measures the time from an unlock until a waiting client has the lock.
