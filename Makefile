@@ -194,7 +194,9 @@ cover: deps ## coverage of all modules, in .bin/cover.html
 	@go tool cover -func=.bin/cover.out | tail -n 1
 
 dist: ## archives of the command for all platforms, in .bin/dist; VERSION=v0.1.0, TWICE=1 compares two builds
-	@go run ./internal/tools/release dist $(if $(TWICE),-twice) '$(VERSION)' .bin/dist
+	@rm -rf .bin/dist && go run ./internal/tools/release dist '$(VERSION)' .bin/dist
+	@$(if $(TWICE),again=$$(mktemp -d) && trap 'rm -rf "$$again"' EXIT && \
+		GOCACHE="$$again/cache" go run ./internal/tools/release dist '$(VERSION)' "$$again/dist" && diff -r .bin/dist "$$again/dist")
 
 clean: ## remove what make built
 	@rm -rf .bin

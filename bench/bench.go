@@ -36,7 +36,7 @@ var defaults = config{
 	few: 1000, names: 1_000_000, queues: []int{1, 10, 100, 1000},
 }
 
-// A bench is one run of the benchmarks. Its methods fail by t.Fatal.
+// A bench is one run of the benchmarks. Its methods panic with a failure.
 type bench struct {
 	config
 	ctx    context.Context
@@ -58,24 +58,20 @@ var workloads = []struct {
 	{"P2", "one goroutine", func(b *bench) { b.ownNames(redisServer, 1) }},
 	{"P3", "many goroutines, one name, one client", func(b *bench) { b.oneName(redisServer, shape{1, b.goroutines}) }},
 	{"P4", "many clients, one name", func(b *bench) { b.manyClients(redisServer) }},
-	{"P4shapes", "clients × goroutines, one name", func(b *bench) { b.shapes(redisServer) }},
+	{"P4shapes", "clients × goroutines, one name", (*bench).shapes},
 	{"P5", "hand-off between processes", func(b *bench) { b.handOff(redisServer) }},
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
 	{"P8", "quorum of five servers", (*bench).quorum},
 	{"P8minute", "quorum of five servers, 50 clients on one name for a minute", (*bench).quorumMinute},
 	{"P9etcd", "etcd: own names, a hot name, hand-off", func(b *bench) { b.sharedStore(etcdServer) }},
-	{"P9etcdshapes", "etcd: clients × goroutines, one name", func(b *bench) { b.shapes(etcdServer) }},
 	{"P9zk", "ZooKeeper: own names, a hot name, hand-off", func(b *bench) { b.sharedStore(zooKeeper) }},
-	{"P9zkshapes", "ZooKeeper: clients × goroutines, one name", func(b *bench) { b.shapes(zooKeeper) }},
 	{"P10", "SQLite: own names, hand-off", func(b *bench) { b.database(sqliteFile) }},
 	{"P10mysql", "MariaDB: own names, hand-off", func(b *bench) {
 		b.database(mariaDB)
 		b.database(mariaDBWithoutFlushes)
 	}},
-	{"P10mysqlshapes", "MariaDB: clients × goroutines, one name", func(b *bench) { b.shapes(mariaDB) }},
 	{"P10pg", "PostgreSQL: own names, hand-off", func(b *bench) { b.database(postgres) }},
-	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", func(b *bench) { b.shapes(postgres) }},
 	{"P11", "memory: what the core costs", func(b *bench) {
 		b.ownNames(memory, 1)
 		b.oneName(memory, shape{1, b.goroutines})
@@ -119,18 +115,40 @@ func (b *bench) run(pattern *regexp.Regexp) {
 	}
 }
 
-// check ends the run if there is an error.
-func (b *bench) check(err error) {
-	b.t.Helper()
+// A failure is what a step of a run panics with. Most steps can fail, and nothing goes on after that,
+// except the turns of the others after that of another library.
+type failure struct{ error }
+
+func ok(err error) {
 	if err != nil {
-		b.t.Fatalf("%s: %v", b.id, err)
+		panic(failure{err})
 	}
+}
+
+// must returns a value, or fails.
+func must[T any](v T, err error) T {
+	ok(err)
+	return v
+}
+
+// attempt calls f, and returns the error of the step that failed.
+func attempt(f func()) (err error) {
+	defer func() {
+		p := recover()
+		if f, ok := p.(failure); ok {
+			err = f.error
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	f()
+	return nil
 }
 
 // A turn is the part of a round that measures one contender.
 type turn struct {
 	who     string
-	take    func() ([]figure, error)
+	take    func() []figure
 	foreign bool // another library: its failure does not end the run
 }
 
@@ -161,11 +179,12 @@ func (b *bench) measure(work string, parts int, turns []turn) {
 			if out[t.who] {
 				continue
 			}
-			figures, err := t.take()
-			b.check(b.ctx.Err())
+			var figures []figure
+			err := attempt(func() { figures = t.take() })
+			ok(b.ctx.Err())
 			if err != nil {
 				if !t.foreign {
-					b.t.Fatalf("%s: %s: %v", b.id, t.who, err)
+					ok(fmt.Errorf("%s: %s: %w", b.id, t.who, err))
 				}
 				b.log("%s in round %d: %v: it gets no further turns", t.who, i/parts, err)
 				out[t.who] = true
@@ -243,7 +262,7 @@ func (b *bench) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-b.ctx.Done():
-		b.check(b.ctx.Err())
+		ok(b.ctx.Err())
 	}
 }
 

@@ -112,17 +112,14 @@ func (b *bench) ownNames(s *system, goroutines int) {
 	for _, p := range peers {
 		l := b.open(s, p)
 		defer l.close()
-		turns = append(turns, turn{p.name, func() ([]figure, error) {
+		turns = append(turns, turn{p.name, func() []figure {
 			server := b.serverTime(s)
-			r, err := countPairs(l, p.name+":own", goroutines, b.time/time.Duration(parts))
-			if err != nil {
-				return nil, err
-			}
+			r := must(countPairs(l, p.name+":own", goroutines, b.time/time.Duration(parts)))
 			figures := []figure{{"", pairs, r.rate()}, {"allocations", "/pair", r.allocations}, {"client", "µs of a core/pair", r.perPair(r.cpu)}}
 			if s == redisServer {
 				figures = append(figures, figure{"server", "µs of a core/pair", r.perPair(b.serverTime(s) - server)})
 			}
-			return figures, nil
+			return figures
 		}, p.foreign()})
 	}
 	work := s.work(oneOrMany(goroutines))
@@ -137,11 +134,9 @@ func (s shape) String() string { return fmt.Sprintf("%d×%d", s.clients, s.gorou
 
 // openShape opens the clients of a shape, and returns a locker for each goroutine. Each client has its
 // own connection, like a separate process.
-func (b *bench) openShape(p peer, addr string, of shape) (lockers []*locker, end func()) {
+func openShape(p peer, addr string, of shape) (lockers []*locker, end func()) {
 	for range of.clients {
-		l, err := p.open(addr)
-		b.check(err)
-		lockers = append(lockers, slices.Repeat([]*locker{l}, of.goroutines)...)
+		lockers = append(lockers, slices.Repeat([]*locker{p.open(addr)}, of.goroutines)...)
 	}
 	return lockers, func() {
 		for i := range of.clients {
@@ -152,11 +147,8 @@ func (b *bench) openShape(p peer, addr string, of shape) (lockers []*locker, end
 
 // contention returns a turn in which goroutines contend for a name.
 func contention(who string, foreign bool, lockers []*locker, name string, d time.Duration) turn {
-	return turn{who, func() ([]figure, error) {
-		r, err := contend(lockers, name, d)
-		if err != nil {
-			return nil, err
-		}
+	return turn{who, func() []figure {
+		r := must(contend(lockers, name, d))
 		p99, idlest := quantile(r.waits, 0.99), slices.Min(r.pairs)
 		return []figure{
 			{"", pairs, r.rate()},
@@ -165,7 +157,7 @@ func contention(who string, foreign bool, lockers []*locker, name string, d time
 			{"pairs of the idlest", "pairs", idlest},
 			// In order of arrival, a waiter waits for the pairs of all others.
 			{"p99 wait / (waiters × hand-off)", "×", p99 / 1000 * r.rate() / float64(len(lockers))},
-		}, nil
+		}
 	}, foreign}
 }
 
@@ -187,7 +179,7 @@ func (b *bench) contend(s *system, of shape, work string, parts int, d time.Dura
 	var turns []turn
 	peers := b.waiting(s)
 	for _, p := range peers {
-		lockers, end := b.openShape(p, b.addr(s), of)
+		lockers, end := openShape(p, b.addr(s), of)
 		defer end()
 		turns = append(turns, contention(p.name, p.foreign(), lockers, p.name+":hot:"+of.String(), d))
 	}
@@ -210,15 +202,15 @@ func (b *bench) manyClients(s *system) {
 
 // shapes measures goroutines on one name, distributed over clients in several ways: a store that is
 // fast with one client, or with one goroutine in each client, can be slow with a mix of both.
-func (b *bench) shapes(s *system) {
-	work := s.work(us + ", one name, clients × goroutines")
+func (b *bench) shapes() {
+	s, work := redisServer, us+", one name, clients × goroutines"
 	var turns []turn
 	for _, clients := range []int{1, 2, 4, 16, 64} {
 		if clients > b.goroutines {
 			break
 		}
 		of := shape{clients, b.goroutines / clients}
-		lockers, end := b.openShape(s.us(), b.addr(s), of)
+		lockers, end := openShape(s.us(), b.addr(s), of)
 		defer end()
 		turns = append(turns, contention(of.String(), false, lockers, "shape:"+of.String(), 2*b.time))
 	}

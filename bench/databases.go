@@ -27,13 +27,10 @@ var sqliteFile = &system{
 	start: func(b *bench) string { return filepath.Join(b.t.TempDir(), "bench.db") },
 	peers: []peer{
 		ours(scheme("sqlite:")),
-		{name: bareStatements, limit: true, open: func(path string) (*locker, error) {
+		{name: bareStatements, limit: true, open: func(path string) *locker {
 			// The settings of the store, and a separate file, because the file of the store belongs to it.
 			const pragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=wal_autocheckpoint(4000)&_pragma=busy_timeout(5000)"
-			db, err := sql.Open("sqlite", "file:"+path+".bare"+pragmas)
-			if err != nil {
-				return nil, err
-			}
+			db := must(sql.Open("sqlite", "file:"+path+".bare"+pragmas))
 			db.SetMaxOpenConns(1)
 			return openBare(db, "CREATE TABLE IF NOT EXISTS bare (name TEXT PRIMARY KEY, id BLOB, until INTEGER) WITHOUT ROWID")
 		}},
@@ -55,33 +52,23 @@ func mariaDBSystem(name string, durable bool) *system {
 		},
 		peers: []peer{
 			ours(new(servers.MariaDB).URL),
-			{name: bareStatements, limit: true, open: func(addr string) (*locker, error) {
-				db, err := openMySQL(addr)
-				if err != nil {
-					return nil, err
-				}
-				return openBare(db, "CREATE TABLE IF NOT EXISTS bare (name VARBINARY(512) PRIMARY KEY, id BIGINT, until BIGINT) ENGINE=InnoDB")
+			{name: bareStatements, limit: true, open: func(addr string) *locker {
+				return openBare(openMySQL(addr), "CREATE TABLE IF NOT EXISTS bare (name VARBINARY(512) PRIMARY KEY, id BIGINT, until BIGINT) ENGINE=InnoDB")
 			}},
 			{name: "GET_LOCK", open: openGetLock},
 		},
 	}
 }
 
-func openMySQL(addr string) (*sql.DB, error) {
-	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s", servers.MariaDBUser, servers.MariaDBPassword, addr, servers.MariaDBDatabase))
-	if err != nil {
-		return nil, err
-	}
+func openMySQL(addr string) *sql.DB {
+	db := must(sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s", servers.MariaDBUser, servers.MariaDBPassword, addr, servers.MariaDBDatabase)))
 	db.SetMaxIdleConns(100) // so that no connection is opened during a measurement
-	return db, nil
+	return db
 }
 
 // openGetLock is the server's own function GET_LOCK, with one connection per lock.
-func openGetLock(addr string) (*locker, error) {
-	db, err := openMySQL(addr)
-	if err != nil {
-		return nil, err
-	}
+func openGetLock(addr string) *locker {
+	db := openMySQL(addr)
 	return &locker{close: db.Close, lock: func(ctx context.Context, name string) (held, error) {
 		conn, err := db.Conn(ctx)
 		if err != nil {
@@ -100,23 +87,13 @@ func openGetLock(addr string) (*locker, error) {
 			_, err := conn.ExecContext(ctx, "DO RELEASE_LOCK('"+name+"')")
 			return errors.Join(err, conn.Close())
 		}), nil
-	}}, nil
+	}}
 }
 
 // openBare returns a locker that uses prepared statements.
-func openBare(db *sql.DB, schema string) (*locker, error) {
-	var put, take *sql.Stmt
-	_, err := db.Exec(schema)
-	if err == nil {
-		put, err = db.Prepare("INSERT INTO bare VALUES (?, ?, ?)")
-	}
-	if err == nil {
-		take, err = db.Prepare("DELETE FROM bare WHERE name = ? AND id = ?")
-	}
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
+func openBare(db *sql.DB, schema string) *locker {
+	must(db.Exec(schema))
+	put, take := must(db.Prepare("INSERT INTO bare VALUES (?, ?, ?)")), must(db.Prepare("DELETE FROM bare WHERE name = ? AND id = ?"))
 	var n atomic.Int64
 	return &locker{close: db.Close, lock: func(ctx context.Context, name string) (held, error) {
 		id := n.Add(1)
@@ -125,7 +102,7 @@ func openBare(db *sql.DB, schema string) (*locker, error) {
 			_, err := take.ExecContext(ctx, name, id)
 			return err
 		}), err
-	}}, nil
+	}}
 }
 
 // postgres is a server that waits for its disk, as in production.
@@ -145,24 +122,15 @@ var postgres = &system{
 // on a small machine.
 const peerConns = 16
 
-func openPool(addr string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(servers.PostgresURL(addr))
-	if err != nil {
-		return nil, err
-	}
+func openPool(addr string) *pgxpool.Pool {
+	config := must(pgxpool.ParseConfig(servers.PostgresURL(addr)))
 	config.MaxConns = peerConns
-	return pgxpool.NewWithConfig(context.Background(), config)
+	return must(pgxpool.NewWithConfig(context.Background(), config))
 }
 
-func openBarePostgres(addr string) (*locker, error) {
-	pool, err := openPool(addr)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := pool.Exec(context.Background(), "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, id bigint, until timestamptz)"); err != nil {
-		pool.Close()
-		return nil, err
-	}
+func openBarePostgres(addr string) *locker {
+	pool := openPool(addr)
+	must(pool.Exec(context.Background(), "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, id bigint, until timestamptz)"))
 	var n atomic.Int64
 	return &locker{close: closed(pool.Close), lock: func(ctx context.Context, name string) (held, error) {
 		id := n.Add(1)
@@ -171,16 +139,13 @@ func openBarePostgres(addr string) (*locker, error) {
 			_, err := pool.Exec(ctx, "DELETE FROM bare WHERE name = $1 AND id = $2", name, id)
 			return err
 		}), err
-	}}, nil
+	}}
 }
 
 // openAdvisory is an advisory lock of a session, which needs a connection for each holder and
 // waiter.
-func openAdvisory(addr string) (*locker, error) {
-	pool, err := openPool(addr)
-	if err != nil {
-		return nil, err
-	}
+func openAdvisory(addr string) *locker {
+	pool := openPool(addr)
 	return &locker{close: closed(pool.Close), lock: func(ctx context.Context, name string) (held, error) {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
@@ -196,5 +161,5 @@ func openAdvisory(addr string) (*locker, error) {
 			_, err := conn.Exec(ctx, "SELECT pg_advisory_unlock($1)", key)
 			return err
 		}), nil
-	}}, nil
+	}}
 }

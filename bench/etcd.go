@@ -21,12 +21,12 @@ var etcdServer = &system{
 			"--auto-compaction-mode=revision", "--auto-compaction-retention=10000", "--quota-backend-bytes=8000000000",
 		}}).Addr()
 	},
-	trip: func(addr string) (call func(ctx context.Context) error, end func(), err error) {
-		client, err := dialEtcd(addr)
+	trip: func(addr string) (call func(ctx context.Context) error, end func()) {
+		client := dialEtcd(addr)
 		return func(ctx context.Context) error {
 			_, err := client.Put(ctx, "trip", "")
 			return err
-		}, func() { client.Close() }, err
+		}, func() { client.Close() }
 	},
 	peers: []peer{
 		{name: raw, open: openRawEtcd, limit: true},
@@ -35,8 +35,8 @@ var etcdServer = &system{
 	},
 }
 
-func dialEtcd(addr string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
+func dialEtcd(addr string) *clientv3.Client {
+	return must(clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()}))
 }
 
 func newSession(client *clientv3.Client) (*concurrency.Session, error) {
@@ -45,11 +45,8 @@ func newSession(client *clientv3.Client) (*concurrency.Session, error) {
 
 // openConcurrency is etcd's own package. A mutex belongs to a session, which is a lease with
 // keep-alives. Goroutines of one session do not exclude each other, so each call has its own.
-func openConcurrency(addr string) (*locker, error) {
-	client, err := dialEtcd(addr)
-	if err != nil {
-		return nil, err
-	}
+func openConcurrency(addr string) *locker {
+	client := dialEtcd(addr)
 	free := make(chan *concurrency.Session, 1000)
 	return &locker{close: client.Close, lock: func(ctx context.Context, name string) (held, error) {
 		var session *concurrency.Session
@@ -70,20 +67,13 @@ func openConcurrency(addr string) (*locker, error) {
 			defer func() { free <- session }()
 			return mutex.Unlock(ctx)
 		}), err
-	}}, nil
+	}}
 }
 
 // openRawEtcd uses a transaction that creates a key, and its deletion.
-func openRawEtcd(addr string) (*locker, error) {
-	client, err := dialEtcd(addr)
-	if err != nil {
-		return nil, err
-	}
-	session, err := newSession(client)
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
+func openRawEtcd(addr string) *locker {
+	client := dialEtcd(addr)
+	session := must(newSession(client))
 	return &locker{close: client.Close, lock: func(ctx context.Context, key string) (held, error) {
 		resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 			Then(clientv3.OpPut(key, "", clientv3.WithLease(session.Lease()))).Commit()
@@ -94,5 +84,5 @@ func openRawEtcd(addr string) (*locker, error) {
 			_, err := client.Delete(ctx, key)
 			return err
 		}), err
-	}}, nil
+	}}
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -19,16 +17,11 @@ func (b *bench) manyNames() {
 	for _, n := range []int{b.few, b.names} {
 		server := servers.StartRedis(b.t, redisOptions)
 		defer server.Kill()
-		b.check(fill(b.ctx, server.Addr(), n))
-		l, err := redisServer.us().open(server.Addr())
-		b.check(err)
+		b.fill(server.Addr(), n)
+		l := redisServer.us().open(server.Addr())
 		defer l.close()
-		turns = append(turns, turn{who: fmt.Sprintf("%s, %d names held", us, n), take: func() ([]figure, error) {
-			r, err := countPairs(l, "own", b.goroutines, b.time)
-			if err != nil {
-				return nil, err
-			}
-			return []figure{{"", pairs, r.rate()}}, nil
+		turns = append(turns, turn{who: fmt.Sprintf("%s, %d names held", us, n), take: func() []figure {
+			return []figure{{"", pairs, must(countPairs(l, "own", b.goroutines, b.time)).rate()}}
 		}})
 	}
 	work := oneOrMany(b.goroutines)
@@ -37,59 +30,26 @@ func (b *bench) manyNames() {
 }
 
 // newClient returns a client on a connection.
-func newClient(conn rueidis.Client) (*holdfast.Client, error) {
-	s, err := redisstore.New(conn)
-	if err != nil {
-		return nil, err
-	}
-	return holdfast.New(s)
+func newClient(conn rueidis.Client) *holdfast.Client {
+	return must(holdfast.New(must(redisstore.New(conn))))
 }
 
-// fill makes a server hold n names. It takes one name and copies its keys, which is much faster
+// fill makes a server hold n names. It takes one name and copies its key, which is much faster
 // than taking n names.
-func fill(ctx context.Context, addr string, n int) error {
-	conn, err := dial(addr)
-	if err != nil {
-		return err
-	}
+func (b *bench) fill(addr string, n int) {
+	conn := dial(addr)
 	defer conn.Close()
-	client, err := newClient(conn)
-	if err != nil {
-		return err
-	}
+	client := newClient(conn)
 	defer client.Close()
-	const name = "name"
-	lease, err := client.Lock(ctx, name)
-	if err != nil {
-		return err
+	must(client.Lock(b.ctx, "name", holdfast.TTL(time.Hour)))
+	const script = `
+		local key = redis.call('KEYS', '*:name')[1]
+		for i = ARGV[1], ARGV[2] do redis.call('COPY', key, (key:gsub('name$', 'order:' .. i))) end
+		return redis.status_reply('OK')`
+	const some = 100_000 // in one call, so that the server is not busy for long
+	for i := 0; i < n; i += some {
+		ok(conn.Do(b.ctx, conn.B().Eval().Script(script).Numkeys(0).Arg(fmt.Sprint(i), fmt.Sprint(min(i+some, n)-1)).Build()).Error())
 	}
-	defer lease.Unlock(ctx)
-	keys, err := conn.Do(ctx, conn.B().Keys().Pattern("*:"+name).Build()).AsStrSlice()
-	if err != nil {
-		return err
-	}
-	if len(keys) != 1 {
-		return fmt.Errorf("the keys of a lock are %q, want one key", keys)
-	}
-	record, err := conn.Do(ctx, conn.B().Dump().Key(keys[0]).Build()).ToString()
-	if err != nil {
-		return err
-	}
-	prefix, rest := strings.TrimSuffix(keys[0], name), n
-	for rest > 0 {
-		var commands rueidis.Commands
-		for range min(rest, 1000) {
-			rest--
-			commands = append(commands, conn.B().Restore().Key(fmt.Sprintf("%sorder:%d", prefix, rest)).
-				Ttl(time.Hour.Milliseconds()).SerializedValue(record).Build())
-		}
-		for _, result := range conn.DoMulti(ctx, commands...) {
-			if err := result.Error(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // manyQueued measures the cost of one turn of a client for the server, with queues of different
@@ -97,27 +57,19 @@ func fill(ctx context.Context, addr string, n int) error {
 func (b *bench) manyQueued() {
 	var turns []turn
 	for _, n := range b.queues {
-		conn, err := dial(b.redis.Addr())
-		b.check(err)
+		conn := dial(b.redis.Addr())
 		defer conn.Close()
 		lockers := make([]*locker, n+1) // one of them holds the lock
 		for i := range lockers {
-			client, err := newClient(conn)
-			b.check(err)
+			client := newClient(conn)
 			defer client.Close()
 			lockers[i] = ourLocker(client)
 		}
-		turns = append(turns, turn{who: fmt.Sprintf("%s, %d clients wait", us, n), take: func() ([]figure, error) {
-			// Let all of them queue first.
-			if _, err := contend(lockers, "queued", b.time/10); err != nil {
-				return nil, err
-			}
+		turns = append(turns, turn{who: fmt.Sprintf("%s, %d clients wait", us, n), take: func() []figure {
+			must(contend(lockers, "queued", b.time/10)) // lets all of them queue first
 			before := b.serverTime(redisServer)
-			r, err := contend(lockers, "queued", b.time)
-			if err != nil {
-				return nil, err
-			}
-			return []figure{{"", "µs of the server", r.perPair(b.serverTime(redisServer) - before)}}, nil
+			r := must(contend(lockers, "queued", b.time))
+			return []figure{{"", "µs of the server", r.perPair(b.serverTime(redisServer) - before)}}
 		}})
 	}
 	work := "one client's turn: release, wake-up, next, queue again"

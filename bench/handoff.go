@@ -29,33 +29,28 @@ const (
 // that are measured at the same time.
 func (b *bench) handOff(s *system) {
 	var turns []turn
-	add := func(p peer, once func(ctx context.Context) (time.Duration, error)) {
+	add := func(p peer, once func(ctx context.Context) time.Duration) {
 		n := b.handoffs
 		if p.poll > 0 {
 			n = (n + 19) / 20 // polling takes much longer
 		}
-		turns = append(turns, turn{p.name, func() ([]figure, error) {
+		turns = append(turns, turn{p.name, func() []figure {
 			times := make([]float64, n)
 			for i := range times {
-				t, err := once(b.ctx)
-				if err != nil {
-					return nil, err
-				}
-				times[i] = float64(t.Nanoseconds()) / 1000
+				times[i] = float64(once(b.ctx).Nanoseconds()) / 1000
 			}
-			return []figure{{"p50", "µs", median(times)}, {"p99", "µs", quantile(times, 0.99)}}, nil
+			return []figure{{"p50", "µs", median(times)}, {"p99", "µs", quantile(times, 0.99)}}
 		}, p.foreign()})
 	}
 	if s.trip != nil {
-		call, end, err := s.trip(b.addr(s))
-		b.check(err)
+		call, end := s.trip(b.addr(s))
 		defer end()
-		add(peer{name: roundTrip, limit: true}, func(ctx context.Context) (time.Duration, error) {
+		add(peer{name: roundTrip, limit: true}, func(ctx context.Context) time.Duration {
 			// The machine is idle before a hand-off, and needs time to wake up.
 			time.Sleep(quiet + rand.N(quietMore))
 			begin := time.Now()
-			err := call(ctx)
-			return time.Since(begin), err
+			ok(call(ctx))
+			return time.Since(begin)
 		})
 	}
 	for _, p := range b.waiting(s) {
@@ -63,7 +58,7 @@ func (b *bench) handOff(s *system) {
 		defer own.close()
 		other := b.startTaker(s, p)
 		defer other.end()
-		add(p, func(ctx context.Context) (time.Duration, error) { return pass(ctx, p, own, other) })
+		add(p, func(ctx context.Context) time.Duration { return pass(ctx, p, own, other) })
 	}
 	work := s.work("hand-off between processes")
 	b.measure(work, 1, turns)
@@ -72,33 +67,19 @@ func (b *bench) handOff(s *system) {
 }
 
 // pass passes a lock to another process, and returns how long that takes.
-func pass(ctx context.Context, p peer, own *locker, other *taker) (time.Duration, error) {
+func pass(ctx context.Context, p peer, own *locker, other *taker) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, hangs)
 	defer cancel()
-	h, err := own.lock(ctx, passed)
-	if err != nil {
-		return 0, err
-	}
+	h := must(own.lock(ctx, passed))
 	fmt.Fprintln(other.in, "take")
-	if _, err := other.hear("asks"); err != nil {
-		return 0, err
-	}
+	other.hear("asks")
 	// For peers that poll, the release happens at a random time between two attempts.
 	time.Sleep(quiet + rand.N(p.poll+quietMore))
 	begin := time.Now()
-	if err := h.Unlock(ctx); err != nil {
-		return 0, err
-	}
-	at, err := other.hear("has")
-	if err != nil {
-		return 0, err
-	}
-	nanos, err := strconv.ParseInt(at, 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	_, err = other.hear("released")
-	return time.Unix(0, nanos).Sub(begin), err
+	ok(h.Unlock(ctx))
+	nanos := must(strconv.ParseInt(other.hear("has"), 10, 64))
+	other.hear("released")
+	return time.Unix(0, nanos).Sub(begin)
 }
 
 // takerVariable is the environment variable that makes this program a taker. Its arguments are the
@@ -113,29 +94,24 @@ type taker struct {
 }
 
 func (b *bench) startTaker(s *system, p peer) *taker {
-	self, err := os.Executable()
-	b.check(err)
-	cmd := exec.CommandContext(b.ctx, self, s.name, p.name, b.addr(s))
+	cmd := exec.CommandContext(b.ctx, must(os.Executable()), s.name, p.name, b.addr(s))
 	cmd.Env = append(os.Environ(), takerVariable+"=1")
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	b.check(err)
-	out, err := cmd.StdoutPipe()
-	b.check(err)
-	b.check(cmd.Start())
+	in, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
+	ok(cmd.Start())
 	return &taker{cmd, in, bufio.NewScanner(out)}
 }
 
 // hear waits for the next line, whose first word must be word, and returns the rest of the line.
-func (t *taker) hear(word string) (string, error) {
+func (t *taker) hear(word string) string {
 	if !t.out.Scan() {
-		return "", fmt.Errorf("the other process ended before it said %q", word)
+		ok(fmt.Errorf("the other process ended before it said %q", word))
 	}
-	rest, ok := strings.CutPrefix(t.out.Text(), word)
-	if !ok {
-		return "", fmt.Errorf("the other process said %q instead of %q", t.out.Text(), word)
+	rest, found := strings.CutPrefix(t.out.Text(), word)
+	if !found {
+		ok(fmt.Errorf("the other process said %q instead of %q", t.out.Text(), word))
 	}
-	return strings.TrimSpace(rest), nil
+	return strings.TrimSpace(rest)
 }
 
 // end tells the taker to end, and waits for it.
@@ -153,7 +129,7 @@ func takerMain() {
 			if s.name != os.Args[1] || p.name != os.Args[2] {
 				continue
 			}
-			if err := take(p, os.Args[3]); err != nil {
+			if err := attempt(func() { take(p, os.Args[3]) }); err != nil {
 				fmt.Fprintf(os.Stderr, "bench: taker of %s: %v\n", p.name, err)
 				os.Exit(1)
 			}
@@ -164,26 +140,16 @@ func takerMain() {
 }
 
 // take prints the time at which it got the lock.
-func take(p peer, addr string) error {
-	l, err := p.open(addr)
-	if err != nil {
-		return err
-	}
+func take(p peer, addr string) {
+	l := p.open(addr)
 	defer l.close()
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		fmt.Println("asks")
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)
-		h, err := l.lock(ctx, passed)
-		now := time.Now()
-		if err == nil {
-			fmt.Println("has", now.UnixNano())
-			err = h.Unlock(context.Background())
-		}
+		h := must(l.lock(ctx, passed))
+		fmt.Println("has", time.Now().UnixNano())
+		ok(h.Unlock(context.Background()))
 		cancel() // for some peers this ends the lock
-		if err != nil {
-			return err
-		}
 		fmt.Println("released")
 	}
-	return nil
 }

@@ -17,24 +17,21 @@ import (
 func (b *bench) waitersCost() {
 	var turns []turn
 	for _, p := range b.waiting(redisServer) {
-		turns = append(turns, turn{p.name, func() ([]figure, error) { return b.waitersOf(p) }, p.foreign()})
+		turns = append(turns, turn{p.name, func() []figure { return b.waitersOf(p) }, p.foreign()})
 	}
 	b.measure(fmt.Sprintf("%d × %d goroutines wait", b.processes, b.waiters), once, turns)
 }
 
 // waitersOf counts the requests of the waiters of one peer. Each client stands for a process.
-func (b *bench) waitersOf(p peer) ([]figure, error) {
+func (b *bench) waitersOf(p peer) []figure {
 	const name = "awaited"
 	holder := b.open(redisServer, p)
 	defer holder.close()
-	lockers, end := b.openShape(p, b.addr(redisServer), shape{b.processes, b.waiters})
+	lockers, end := openShape(p, b.addr(redisServer), shape{b.processes, b.waiters})
 	defer end()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Hour) // otherwise redislock chooses its own deadline
 	defer cancel()
-	h, err := holder.lock(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+	h := must(holder.lock(ctx, name))
 	var wg sync.WaitGroup
 	errs := make([]error, len(lockers))
 	for i, l := range lockers {
@@ -60,6 +57,7 @@ func (b *bench) waitersOf(p peer) ([]figure, error) {
 	cancel()
 	wg.Wait()
 	h.Unlock(context.Background())
+	ok(errors.Join(errs...))
 
 	// Commands inside scripts count too. Scripts and pings are all requests of a Holdfast client.
 	var commands, requests float64
@@ -78,18 +76,15 @@ func (b *bench) waitersOf(p peer) ([]figure, error) {
 	if p.name == us {
 		figures = append(figures, figure{"requests", "/s per process", requests / share})
 	}
-	return figures, errors.Join(errs...)
+	return figures
 }
 
 // commands returns how often the server ran each command.
 func (b *bench) commands() map[string]float64 {
-	fields, err := b.redis.Info("commandstats")
-	b.check(err)
 	counts := make(map[string]float64)
-	for name, text := range fields {
+	for name, text := range must(b.redis.Info("commandstats")) {
 		calls, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
-		counts[strings.TrimPrefix(name, "cmdstat_")], err = strconv.ParseFloat(calls, 64)
-		b.check(err)
+		counts[strings.TrimPrefix(name, "cmdstat_")] = must(strconv.ParseFloat(calls, 64))
 	}
 	return counts
 }
@@ -99,20 +94,15 @@ func (b *bench) manyHeld() {
 	b.measure(fmt.Sprintf("%d leases held for %v", b.leases, b.hold), once, []turn{{who: us, take: b.holdMany}})
 }
 
-func (b *bench) holdMany() ([]figure, error) {
-	client, err := holdfast.Open(b.ctx, "redis://"+b.redis.Addr())
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) holdMany() []figure {
+	client := must(holdfast.Open(b.ctx, "redis://"+b.redis.Addr()))
 	defer client.Close()
 	leases, names := make([]*holdfast.Lease, b.leases), make([]string, b.leases)
 	for i := range names {
 		names[i] = "held:" + strconv.Itoa(i)
 	}
 	// The client library allocates its pipelines and buffers first.
-	if _, err := countPairs(ourLocker(client), "warm", 64, 50*time.Millisecond); err != nil {
-		return nil, err
-	}
+	must(countPairs(ourLocker(client), "warm", 64, 50*time.Millisecond))
 	heap, goroutines := heapInUse(), runtime.NumGoroutine()
 
 	const takers = 64
@@ -126,9 +116,7 @@ func (b *bench) holdMany() ([]figure, error) {
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
+	ok(errors.Join(errs...))
 	heap, goroutines = heapInUse()-heap, runtime.NumGoroutine()-goroutines
 	begin, used := time.Now(), processorTime()
 	b.pause(b.hold)
@@ -144,7 +132,7 @@ func (b *bench) holdMany() ([]figure, error) {
 		{"heap", "bytes each", heap / float64(b.leases)},
 		{"processor", "% of a core", 100 * cpu},
 		{"lost", "leases", float64(lost)},
-	}, nil
+	}
 }
 
 func heapInUse() float64 {

@@ -54,17 +54,18 @@ func main() {
 		c.who = strings.Split(*who, ",")
 	}
 	var report *Report
-	var err error
-	if *render != "" {
-		report, err = load(*render)
-	} else {
-		report, err = measure(c, *run)
-	}
+	err := attempt(func() {
+		if *render != "" {
+			report = load(*render)
+		} else {
+			measure(c, *run, &report)
+		}
+	})
 	if report != nil { // even after a failure: there are figures from before it
-		err = errors.Join(err, report.table(os.Stdout), report.save(*out))
+		err = errors.Join(err, report.table(os.Stdout), attempt(func() { report.save(*out) }))
 	}
 	if err == nil && *docs != "" {
-		err = report.writePages(*docs)
+		err = attempt(func() { report.writePages(*docs) })
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -72,33 +73,29 @@ func main() {
 	}
 }
 
-// measure runs the workloads, and returns after all servers and child processes have ended. The
-// report is not nil if there are figures, even if a workload failed.
-func measure(c config, run string) (report *Report, err error) {
-	pattern, err := regexp.Compile("^(" + run + ")$")
-	if err != nil {
-		return nil, err
-	}
+// measure runs the workloads, and returns after all servers and child processes have ended. It sets
+// the report, even if a workload fails.
+func measure(c config, run string, report **Report) {
+	pattern := must(regexp.Compile("^(" + run + ")$"))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	host := new(servers.Host)
 	defer host.End()
 	defer func() {
-		switch failure := recover().(type) {
+		switch problem := recover().(type) {
 		case nil:
 		case string: // of the host
-			err = errors.New(failure)
+			panic(failure{errors.New(problem)})
 		default:
-			panic(failure)
+			panic(problem)
 		}
 	}()
 	b := newBench(ctx, host, c)
-	report = &b.report
-	defer report.summarize()
+	*report = &b.report
+	defer b.report.summarize()
 	begin := time.Now()
 	b.log = func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 	}
 	b.run(pattern)
-	return report, nil
 }

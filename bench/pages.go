@@ -113,50 +113,28 @@ func (r *Report) section(pattern string) string {
 	return table + "\n"
 }
 
-// update returns a page with the figures of a run.
-func (r *Report) update(page string) (string, error) {
-	var failed error
-	page = marked.ReplaceAllStringFunc(page, func(s string) string {
-		m := marked.FindStringSubmatch(s)
-		text := r.section(m[2])
-		if text == "" {
-			failed = fmt.Errorf("the run has no figures for %q: measure everything that the pages show", m[2])
-			return s
-		}
-		return m[1] + text + m[4]
-	})
-	return page, failed
-}
-
 // updatePages returns the pages of a repository by path, with the figures of a run.
-func (r *Report) updatePages(root string) (map[string]string, error) {
-	readmes, _ := filepath.Glob(filepath.Join(root, "README*.md"))
-	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		return nil, err
-	}
+func (r *Report) updatePages(root string) map[string]string {
+	readmes := must(filepath.Glob(filepath.Join(root, "README*.md")))
 	pages := make(map[string]string)
-	for _, file := range append(readmes, docs...) {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		if pages[file], err = r.update(string(text)); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
+	for _, file := range append(readmes, must(filepath.Glob(filepath.Join(root, "docs", "*.md")))...) {
+		pages[file] = marked.ReplaceAllStringFunc(string(must(os.ReadFile(file))), func(s string) string {
+			m := marked.FindStringSubmatch(s)
+			text := r.section(m[2])
+			if text == "" {
+				ok(fmt.Errorf("%s: the run has no figures for %q: measure everything that the pages show", file, m[2]))
+			}
+			return m[1] + text + m[4]
+		})
 	}
-	return pages, nil
+	return pages
 }
 
 // writePages writes the figures of a run into the pages of a repository.
-func (r *Report) writePages(root string) error {
-	pages, err := r.updatePages(root)
-	for _, file := range slices.Sorted(maps.Keys(pages)) {
-		if err == nil {
-			err = os.WriteFile(file, []byte(pages[file]), 0o644)
-		}
+func (r *Report) writePages(root string) {
+	for file, text := range r.updatePages(root) {
+		ok(os.WriteFile(file, []byte(text), 0o644))
 	}
-	return err
 }
 
 // A chart has horizontal bars, in groups that each have their own scale. A group is a row of the

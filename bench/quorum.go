@@ -48,24 +48,18 @@ func (b *bench) quorumSlow() {
 	for _, n := range b.nodes[:4] {
 		addrs += "," + n.Addr()
 	}
-	lockers, end := b.openShape(redisQuorum.us(), addrs, shape{4, 1})
+	lockers, end := openShape(redisQuorum.us(), addrs, shape{4, 1})
 	defer end()
 	var turns []turn
 	round := 0
 	for _, delay := range []time.Duration{0, 20 * time.Millisecond} {
-		turns = append(turns, turn{who: fmt.Sprintf("%s, %v slower", us, delay), take: func() ([]figure, error) {
+		turns = append(turns, turn{who: fmt.Sprintf("%s, %v slower", us, delay), take: func() []figure {
 			proxy.ToServer.Delay(delay)
 			defer proxy.ToServer.Delay(0)
 			round++
-			times, err := pairTimes(lockers[0], fmt.Sprintf("slow:%d", round), b.time)
-			if err != nil {
-				return nil, err
-			}
-			r, err := contend(lockers, fmt.Sprintf("slow:%d", round/2), b.time)
-			if err != nil {
-				return nil, err
-			}
-			return []figure{{"p50 of a pair", "ms", median(times)}, {"one name, 4 clients", pairs, r.rate()}}, nil
+			times := pairTimes(lockers[0], fmt.Sprintf("slow:%d", round), b.time)
+			r := must(contend(lockers, fmt.Sprintf("slow:%d", round/2), b.time))
+			return []figure{{"p50 of a pair", "ms", median(times)}, {"one name, 4 clients", pairs, r.rate()}}
 		}})
 	}
 	work := redisQuorum.work("one node 20 ms slower")
@@ -77,29 +71,21 @@ func (b *bench) quorumSlow() {
 
 // quorumBack measures before and after one server was hung for three seconds.
 func (b *bench) quorumBack() {
-	lockers, end := b.openShape(redisQuorum.us(), b.addr(redisQuorum), shape{4, 1})
+	lockers, end := openShape(redisQuorum.us(), b.addr(redisQuorum), shape{4, 1})
 	defer end()
 	round := 0
 	work := redisQuorum.work("one node hung for 3 s and back")
-	b.measure(work, 1, []turn{{who: us, take: func() ([]figure, error) {
+	b.measure(work, 1, []turn{{who: us, take: func() []figure {
 		name, node := fmt.Sprintf("back:%d", round), b.nodes[round%len(b.nodes)]
 		round++
-		before, err := contend(lockers, name, b.time)
-		if err != nil {
-			return nil, err
-		}
+		before := must(contend(lockers, name, b.time))
 		node.Stop()
-		_, err = contend(lockers, name, 3*time.Second)
+		_, err := contend(lockers, name, 3*time.Second)
 		node.Continue()
-		if err != nil {
-			return nil, err
-		}
+		ok(err)
 		time.Sleep(2 * time.Second)
-		after, err := contend(lockers, name, b.time)
-		if err != nil {
-			return nil, err
-		}
-		return []figure{{"one name, 4 clients, 2 s after / before", "×", after.rate() / max(1, before.rate())}}, nil
+		after := must(contend(lockers, name, b.time))
+		return []figure{{"one name, 4 clients, 2 s after / before", "×", after.rate() / max(1, before.rate())}}
 	}}})
 }
 
@@ -109,15 +95,15 @@ func (b *bench) quorumHung() {
 	defer ours.close()
 	work := redisQuorum.work("one node hung")
 	round := 0
-	take := func(hung bool) func() ([]figure, error) {
-		return func() ([]figure, error) {
+	take := func(hung bool) func() []figure {
+		return func() []figure {
 			round++
 			if node := b.nodes[round%len(b.nodes)]; hung {
 				node.Stop()
 				defer node.Continue()
 			}
-			times, err := pairTimes(ours, fmt.Sprintf("hung:%d", round), b.time)
-			return []figure{{"", "ms", quantile(times, 0.99)}}, err
+			times := pairTimes(ours, fmt.Sprintf("hung:%d", round), b.time)
+			return []figure{{"", "ms", quantile(times, 0.99)}}
 		}
 	}
 	b.measure(work, 1, []turn{{who: us + ": p99 of a pair, all healthy", take: take(false)}, {who: us + ": p99 of a pair, one hung", take: take(true)}})
@@ -125,16 +111,14 @@ func (b *bench) quorumHung() {
 	for _, p := range b.waiting(redisQuorum) {
 		l := b.open(redisQuorum, p)
 		defer l.close()
-		b.measure(work, once, []turn{{p.name, func() ([]figure, error) {
+		b.measure(work, once, []turn{{p.name, func() []figure {
 			b.nodes[0].Stop()
 			defer b.nodes[0].Continue()
 			begin := time.Now()
-			h, err := l.lock(b.ctx, "hung")
+			h := must(l.lock(b.ctx, "hung"))
 			took := time.Since(begin)
-			if err == nil {
-				err = h.Unlock(b.ctx)
-			}
-			return []figure{{"one Lock, one hung", "ms", took.Seconds() * 1000}}, err
+			ok(h.Unlock(b.ctx))
+			return []figure{{"one Lock, one hung", "ms", took.Seconds() * 1000}}
 		}, p.foreign()}})
 	}
 }
@@ -146,17 +130,12 @@ func (b *bench) quorumMinute() {
 }
 
 // pairTimes returns the times of pairs in ms. They run one after the other, each on a new name.
-func pairTimes(l *locker, prefix string, d time.Duration) (times []float64, err error) {
+func pairTimes(l *locker, prefix string, d time.Duration) (times []float64) {
 	for begin, n := time.Now(), 0; time.Since(begin) < d; n++ {
 		start := time.Now()
-		h, err := l.lock(context.Background(), fmt.Sprintf("%s:%d", prefix, n))
-		if err == nil {
-			err = h.Unlock(context.Background())
-		}
-		if err != nil {
-			return nil, err
-		}
+		h := must(l.lock(context.Background(), fmt.Sprintf("%s:%d", prefix, n)))
+		ok(h.Unlock(context.Background()))
 		times = append(times, time.Since(start).Seconds()*1000)
 	}
-	return times, nil
+	return times
 }

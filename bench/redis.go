@@ -32,7 +32,7 @@ type system struct {
 
 	// trip, if set, returns a call that is one round trip. On servers that write to several
 	// replicas it is a write, because a release and a grant are writes.
-	trip func(addr string) (call func(ctx context.Context) error, end func(), err error)
+	trip func(addr string) (call func(ctx context.Context) error, end func())
 }
 
 // systems are all systems, so that a child process finds its peer.
@@ -60,11 +60,7 @@ func (b *bench) addr(s *system) string {
 }
 
 // open opens a client.
-func (b *bench) open(s *system, p peer) *locker {
-	l, err := p.open(b.addr(s))
-	b.check(err)
-	return l
-}
+func (b *bench) open(s *system, p peer) *locker { return p.open(b.addr(s)) }
 
 // wanted returns the peers that the user selected.
 func (b *bench) wanted(peers []peer) []peer {
@@ -81,7 +77,7 @@ func (b *bench) waiting(s *system) []peer {
 // A peer is one lock library, or the plain commands.
 type peer struct {
 	name  string
-	open  func(addr string) (*locker, error)
+	open  func(addr string) *locker
 	poll  time.Duration // interval of its attempts while it waits; 0 if it is woken
 	limit bool          // plain commands, which cannot wait
 }
@@ -120,11 +116,10 @@ const (
 
 // ours is Holdfast with its defaults: tokens and renewal.
 func ours(url func(addr string) string) peer {
-	return peer{name: us, open: func(addr string) (*locker, error) {
+	return peer{name: us, open: func(addr string) *locker {
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
-		c, err := holdfast.Open(ctx, url(addr))
-		return ourLocker(c), err
+		return ourLocker(must(holdfast.Open(ctx, url(addr))))
 	}}
 }
 
@@ -141,18 +136,15 @@ func scheme(name string) func(addr string) string {
 var memory = &system{
 	name:  "memory",
 	start: func(*bench) string { return "memory" },
-	peers: []peer{{name: us, open: func(string) (*locker, error) {
-		c, err := holdfast.New(memstore.New())
-		return ourLocker(c), err
-	}}},
+	peers: []peer{{name: us, open: func(string) *locker { return ourLocker(must(holdfast.New(memstore.New()))) }}},
 }
 
 // redisServer has each library in its best configuration.
 var redisServer = &system{
 	start: func(b *bench) string { return b.redis.Addr() },
-	trip: func(addr string) (call func(ctx context.Context) error, end func(), err error) {
-		conn, err := dial(addr)
-		return func(ctx context.Context) error { return conn.Do(ctx, conn.B().Ping().Build()).Error() }, func() { conn.Close() }, err
+	trip: func(addr string) (call func(ctx context.Context) error, end func()) {
+		conn := dial(addr)
+		return func(ctx context.Context) error { return conn.Do(ctx, conn.B().Ping().Build()).Error() }, conn.Close
 	},
 	peers: []peer{
 		{name: raw, open: openRaw, limit: true},
@@ -172,26 +164,19 @@ func (b *bench) serverTime(s *system) time.Duration {
 	if s != redisServer {
 		return 0
 	}
-	fields, err := b.redis.Info("cpu")
-	b.check(err)
-	user, err := strconv.ParseFloat(fields["used_cpu_user"], 64)
-	b.check(err)
-	system, err := strconv.ParseFloat(fields["used_cpu_sys"], 64)
-	b.check(err)
+	fields := must(b.redis.Info("cpu"))
+	user, system := must(strconv.ParseFloat(fields["used_cpu_user"], 64)), must(strconv.ParseFloat(fields["used_cpu_sys"], 64))
 	return time.Duration((user + system) * float64(time.Second))
 }
 
 // dial opens a client of the library that redisstore uses, for the raw commands.
-func dial(addr string) (rueidis.Client, error) {
-	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
+func dial(addr string) rueidis.Client {
+	return must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true}))
 }
 
 // openRaw uses the plain commands: SET NX PX and DEL.
-func openRaw(addr string) (*locker, error) {
-	conn, err := dial(addr)
-	if err != nil {
-		return nil, err
-	}
+func openRaw(addr string) *locker {
+	conn := dial(addr)
 	var n atomic.Int64
 	return &locker{close: closed(conn.Close), lock: func(ctx context.Context, name string) (held, error) {
 		id := strconv.FormatInt(n.Add(1), 36)
@@ -203,7 +188,7 @@ func openRaw(addr string) (*locker, error) {
 			}
 			return err
 		}), err
-	}}, nil
+	}}
 }
 
 // closed returns a close function that returns no error.
@@ -214,18 +199,18 @@ func closed(end func()) func() error {
 	}
 }
 
-func openRedislock(addr string) (*locker, error) {
+func openRedislock(addr string) *locker {
 	conn := redis.NewClient(&redis.Options{Addr: addr})
 	client := redislock.New(conn)
 	return &locker{close: conn.Close, lock: func(ctx context.Context, name string) (held, error) {
 		// Obtain gives up after the TTL unless the context has a deadline.
 		lock, err := client.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockRetry)})
 		return unlocker(lock.Release), err
-	}}, nil
+	}}
 }
 
 // openRedsync locks on a majority of the servers, whose addresses have commas between them.
-func openRedsync(addrs string) (*locker, error) {
+func openRedsync(addrs string) *locker {
 	var conns []*redis.Client
 	var pools []redsyncredis.Pool
 	for addr := range strings.SplitSeq(addrs, ",") {
@@ -245,25 +230,22 @@ func openRedsync(addrs string) (*locker, error) {
 			_, err := mutex.UnlockContext(ctx)
 			return err
 		}), mutex.LockContext(ctx)
-	}}, nil
+	}}
 }
 
 // openRueidislock is rueidislock as documented for one server of Redis 7.0.5 or later. After
 // TryNextAfter it abandons a reply to ask the next server, and can then wait forever for a lock
 // that it holds. The default of 20 ms is too short for a busy machine, and there is no next server.
-func openRueidislock(addr string) (*locker, error) {
-	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+func openRueidislock(addr string) *locker {
+	l := must(rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true},
 		KeyMajority:  1, NoLoopTracking: true, KeyValidity: ttl, TryNextAfter: hangs,
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	return &locker{close: closed(l.Close), lock: func(ctx context.Context, name string) (held, error) {
 		_, cancel, err := l.WithContext(ctx, name)
 		return unlocker(func(context.Context) error {
 			cancel()
 			return nil
 		}), err
-	}}, nil
+	}}
 }

@@ -88,35 +88,20 @@ so its ratio to them can be above 1. With a single goroutine, such a ratio is no
 const reportFile = "bench.json"
 
 // save writes the report as JSON and as charts into a folder.
-func (r *Report) save(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
+func (r *Report) save(dir string) {
+	ok(os.MkdirAll(dir, 0o755))
 	files := r.charts()
-	files[reportFile] = string(data) + "\n"
+	files[reportFile] = string(must(json.MarshalIndent(r, "", "  "))) + "\n"
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return err
-		}
+		ok(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	return nil
 }
 
 // load reads a report.
-func load(path string) (*Report, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
+func load(path string) *Report {
 	r := new(Report)
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return r, nil
+	ok(json.Unmarshal(must(os.ReadFile(path)), r))
+	return r
 }
 
 // median returns the median of values and does not modify them.

@@ -19,16 +19,13 @@ var zooKeeper = &system{
 		// Use the optimizing compiler, and enough memory for it.
 		return servers.StartZooKeeper(b.t, servers.ZooKeeperOptions{Java: []string{"-XX:TieredStopAtLevel=4", "-Xmx512m"}}).Addr()
 	},
-	trip: func(addr string) (call func(ctx context.Context) error, end func(), err error) {
-		conn, err := dialZoo(addr)
-		if err != nil {
-			return nil, nil, err
-		}
-		_, err = conn.Create("/trip", nil, zk.FlagEphemeral, zooACL)
+	trip: func(addr string) (call func(ctx context.Context) error, end func()) {
+		conn := dialZoo(addr)
+		must(conn.Create("/trip", nil, zk.FlagEphemeral, zooACL))
 		return func(context.Context) error {
 			_, err := conn.Set("/trip", nil, -1)
 			return err
-		}, conn.Close, err
+		}, conn.Close
 	},
 	peers: []peer{
 		{name: raw, open: zooPeer(lockRawZoo), limit: true},
@@ -45,36 +42,30 @@ type silent struct{}
 func (silent) Printf(string, ...any) {}
 
 // dialZoo connects with the client library of the peers.
-func dialZoo(addr string) (*zk.Conn, error) {
+func dialZoo(addr string) *zk.Conn {
 	conn, events, err := zk.Connect([]string{addr}, 40*time.Second, zk.WithLogger(silent{}))
-	if err != nil {
-		return nil, err
-	}
+	ok(err)
 	late := time.After(hangs)
 	for {
 		select {
 		case e := <-events:
 			if e.State == zk.StateHasSession {
-				return conn, nil
+				return conn
 			}
 		case <-late:
-			conn.Close()
-			return nil, errors.New("no session")
+			ok(errors.New("no session"))
 		}
 	}
 }
 
 // zooPeer returns a peer that locks a path. The client library accepts no context.
-func zooPeer(lock func(conn *zk.Conn, path string) (unlock func() error, err error)) func(addr string) (*locker, error) {
-	return func(addr string) (*locker, error) {
-		conn, err := dialZoo(addr)
-		if err != nil {
-			return nil, err
-		}
+func zooPeer(lock func(conn *zk.Conn, path string) (unlock func() error, err error)) func(addr string) *locker {
+	return func(addr string) *locker {
+		conn := dialZoo(addr)
 		return &locker{close: closed(conn.Close), lock: func(_ context.Context, name string) (held, error) {
 			unlock, err := lock(conn, "/"+name)
 			return unlocker(func(context.Context) error { return unlock() }), err
-		}}, nil
+		}}
 	}
 }
 

@@ -47,23 +47,29 @@ func newBench(t *testing.T, opts ...otelholdfast.Option) *bench {
 }
 
 // client returns a client of a store in memory that reports to the Observer.
-func (b *bench) client(s *memstore.Store, opts ...holdfast.Option) *holdfast.Client {
+func (b *bench) client(s store.Store, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	c, err := holdfast.New(s, append(opts, holdfast.WithObserver(b.observer.Observe))...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.t.Cleanup(func() { c.Close() })
 	return c
+}
+
+func (b *bench) lock(ctx context.Context, c *holdfast.Client, name string, opts ...holdfast.CallOption) *holdfast.Lease {
+	b.t.Helper()
+	lease, err := c.Lock(ctx, name, opts...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return lease
 }
 
 // value returns the sum of a metric over the points that have all these attributes, each as
 // "key=value". For a histogram it returns the count.
 func (b *bench) value(name string, attrs ...string) int64 {
 	b.t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(context.Background(), &all); err != nil {
-		b.t.Fatal(err)
-	}
 	has := func(set attribute.Set) bool {
 		return !slices.ContainsFunc(attrs, func(want string) bool {
 			key, value, _ := strings.Cut(want, "=")
@@ -72,30 +78,39 @@ func (b *bench) value(name string, attrs ...string) int64 {
 		})
 	}
 	var total int64
-	for _, scope := range all.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			if m.Name != name {
-				continue
-			}
-			switch data := m.Data.(type) {
-			case metricdata.Sum[int64]:
-				for _, p := range data.DataPoints {
-					if has(p.Attributes) {
-						total += p.Value
-					}
-				}
-			case metricdata.Histogram[float64]:
-				for _, p := range data.DataPoints {
-					if has(p.Attributes) {
-						total += int64(p.Count)
-					}
-				}
-			default:
-				b.t.Fatalf("%s is a %T", name, data)
+	switch data := b.data(name).(type) {
+	case nil: // no event yet
+	case metricdata.Sum[int64]:
+		for _, p := range data.DataPoints {
+			if has(p.Attributes) {
+				total += p.Value
 			}
 		}
+	case metricdata.Histogram[float64]:
+		for _, p := range data.DataPoints {
+			if has(p.Attributes) {
+				total += int64(p.Count)
+			}
+		}
+	default:
+		b.t.Fatalf("%s is a %T", name, data)
 	}
 	return total
+}
+
+// data returns the points of a metric.
+func (b *bench) data(name string) metricdata.Aggregation {
+	b.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := b.reader.Collect(context.Background(), &all); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if m.Name == name {
+			return m.Data
+		}
+	}
+	return nil
 }
 
 func (b *bench) want(want int64, name string, attrs ...string) {
@@ -119,24 +134,13 @@ func (l *lateStore) Renew(ctx context.Context, grants []store.Renewal) ([]store.
 // bucket returns the bounds of the bucket of a histogram that has all its values.
 func (b *bench) bucket(name string) (low, high float64) {
 	b.t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(context.Background(), &all); err != nil {
-		b.t.Fatal(err)
+	p := b.data(name).(metricdata.Histogram[float64]).DataPoints[0]
+	i := slices.Index(p.BucketCounts, p.Count)
+	if i < 0 {
+		b.t.Fatalf("%s has values in several buckets: %v", name, p.BucketCounts)
 	}
-	for _, m := range all.ScopeMetrics[0].Metrics {
-		if m.Name != name {
-			continue
-		}
-		p := m.Data.(metricdata.Histogram[float64]).DataPoints[0]
-		i := slices.Index(p.BucketCounts, p.Count)
-		if i < 0 {
-			b.t.Fatalf("%s has values in several buckets: %v", name, p.BucketCounts)
-		}
-		bounds := append(slices.Clone(p.Bounds), 1)
-		return bounds[max(0, i-1)], bounds[i]
-	}
-	b.t.Fatalf("no %s", name)
-	return 0, 0
+	bounds := append(slices.Clone(p.Bounds), 1)
+	return bounds[max(0, i-1)], bounds[i]
 }
 
 // The alert of late renewals compares the slack with one number for all TTLs.
@@ -147,15 +151,7 @@ func TestTheSlackIsTheShareThatWasLeftOfTheOldLease(t *testing.T) {
 			want := float64(term-ttl/3-late) / float64(term)
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
-				c, err := holdfast.New(&lateStore{memstore.New(), late}, holdfast.WithTTL(ttl), holdfast.WithObserver(b.observer.Observe))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				lease, err := c.Lock(t.Context(), "a", holdfast.NoRenew())
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := b.lock(t.Context(), b.client(&lateStore{memstore.New(), late}, holdfast.WithTTL(ttl)), "a", holdfast.NoRenew())
 				time.Sleep(ttl / 3)
 				if err := lease.Renew(t.Context()); err != nil {
 					t.Fatal(err)
@@ -195,8 +191,6 @@ func TestCandidatesDoNotCountAsWaiting(t *testing.T) {
 		b.want(1, "holdfast.acquire.duration") // that of the first candidate, which did not wait
 		stop()
 		<-done
-		one.Close()
-		two.Close()
 	})
 }
 
@@ -204,10 +198,7 @@ func TestMetricsFollowALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, ctx := newBench(t), memstore.New(), t.Context()
 		c, other := b.client(s), b.client(s)
-		lease, err := c.Lock(ctx, "order:42")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := b.lock(ctx, c, "order:42")
 		b.want(1, "holdfast.held", "holdfast.store=memory", "holdfast.mode=exclusive")
 		b.want(1, "holdfast.acquire.duration", "holdfast.result=acquired")
 
@@ -252,15 +243,11 @@ func TestMetricsFollowALock(t *testing.T) {
 		b.want(1, "holdfast.losses", "holdfast.reason=gone")
 		b.want(1, "holdfast.hold.duration", "holdfast.end=lost")
 
-		if lease, err = c.Lock(ctx, "job", holdfast.MaxHold(time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		lease = b.lock(ctx, c, "job", holdfast.MaxHold(time.Second))
 		<-lease.Done()
 		synctest.Wait()
 		b.want(1, "holdfast.losses", "holdfast.reason=max_hold")
-		if lease, err = c.Lock(ctx, "job", holdfast.NoRenew()); err != nil {
-			t.Fatal(err)
-		}
+		lease = b.lock(ctx, c, "job", holdfast.NoRenew())
 		<-lease.Done()
 		synctest.Wait()
 		b.want(1, "holdfast.losses", "holdfast.reason=expired")
@@ -268,8 +255,6 @@ func TestMetricsFollowALock(t *testing.T) {
 		if n := b.value("holdfast.held", "holdfast.name=job"); n != 0 {
 			t.Errorf("the name of a lock is an attribute without WithNames")
 		}
-		c.Close()
-		other.Close()
 	})
 }
 
@@ -277,12 +262,8 @@ func TestNamesAreGroupedAndBounded(t *testing.T) {
 	group := func(name string) string { kind, _, _ := strings.Cut(name, ":"); return kind }
 	b := newBench(t, otelholdfast.WithNames(2, group))
 	c := b.client(memstore.New())
-	defer c.Close()
 	for _, name := range []string{"order:1", "order:2", "user:1", "job:1", "leader:1", "order:3"} {
-		lease, err := c.Lock(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := b.lock(t.Context(), c, name)
 		defer lease.Unlock(t.Context())
 	}
 	b.want(3, "holdfast.held", "holdfast.name=order")
@@ -294,12 +275,8 @@ func TestSpansAreChildrenOfTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		c := b.client(memstore.New())
-		defer c.Close()
 		ctx, parent := b.tracers.Tracer("test").Start(t.Context(), "request")
-		lease, err := c.Lock(ctx, "order:42")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := b.lock(ctx, c, "order:42")
 		time.Sleep(3 * time.Second)
 		if err := lease.Unlock(context.Background()); err != nil {
 			t.Fatal(err)
@@ -345,11 +322,7 @@ func TestOneObserverServesTwoStoresOfOneKind(t *testing.T) {
 	b, ctx := newBench(t), t.Context()
 	var leases []*holdfast.Lease
 	for range 2 {
-		lease, err := b.client(memstore.New()).Lock(ctx, "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		leases = append(leases, lease)
+		leases = append(leases, b.lock(ctx, b.client(memstore.New()), "n"))
 	}
 	if leases[0].Token() != leases[1].Token() {
 		t.Fatalf("tokens %d and %d, want the same", leases[0].Token(), leases[1].Token())

@@ -98,7 +98,9 @@ func play(s *fleet.Stage) (proof string) {
 	works(fourth)
 	s.Resume(third)
 	s.Await(third, "stopped working: ")
-	s.Finish(third, fourth)
+	s.Terminate(third)
+	s.Terminate(fourth)
+	s.AwaitEnd(third, fourth)
 	changes := s.Int(`
 		SELECT count(*) FROM (SELECT leader, lag(leader) OVER (ORDER BY id) AS previous FROM work)
 		WHERE leader != previous`)

@@ -9,17 +9,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
+	"log"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,17 +31,19 @@ import (
 func main() {
 	listen := flag.String("listen", "127.0.0.1:2112", "address and port of the metrics")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	listener, err := net.Listen("tcp", *listen)
-	if err == nil {
-		fmt.Printf("http://%s/metrics\n", listener.Addr())
-		err = run(ctx, listener)
-	}
+	observer, handler, err := observed()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
+	c, err := holdfast.New(memstore.New(), holdfast.WithTTL(3*time.Second), holdfast.WithObserver(observer.Observe))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 4 {
+		go work(c)
+	}
+	http.Handle("GET /metrics", handler)
+	log.Fatal(http.ListenAndServe(*listen, nil))
 }
 
 // observed returns an Observer, and the handler for its metrics.
@@ -73,39 +70,11 @@ func observed() (*otelholdfast.Observer, http.Handler, error) {
 	return observer, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), err
 }
 
-// run serves metrics and works until ctx ends.
-func run(ctx context.Context, listener net.Listener) error {
-	observer, handler, err := observed()
-	if err != nil {
-		return err
-	}
-	c, err := holdfast.New(memstore.New(), holdfast.WithTTL(3*time.Second), holdfast.WithObserver(observer.Observe))
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", handler)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { server.Close() })
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() { work(ctx, c) })
-	}
-	err = server.Serve(listener)
-	wg.Wait()
-	if !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
 // work locks orders, holds them for a moment, and sometimes for longer than a third of the TTL, so
 // that they are renewed.
-func work(ctx context.Context, c *holdfast.Client) {
-	for ctx.Err() == nil {
-		c.Do(ctx, fmt.Sprintf("order:%d", rand.IntN(3)), func(context.Context) error {
+func work(c *holdfast.Client) {
+	for {
+		c.Do(context.Background(), fmt.Sprintf("order:%d", rand.IntN(3)), func(context.Context) error {
 			time.Sleep(rand.N(50 * time.Millisecond))
 			if rand.IntN(100) == 0 {
 				time.Sleep(2 * time.Second)

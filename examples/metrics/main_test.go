@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,7 +14,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,39 +50,6 @@ func promtool(t *testing.T, stdin string, args ...string) {
 	}
 }
 
-func TestTheProgramServesMetrics(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- run(ctx, listener) }()
-	var body string
-	for begin := time.Now(); !strings.Contains(body, "holdfast_hold_duration_seconds_count"); time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > 30*time.Second {
-			t.Fatalf("no lock was held:\n%s", body)
-		}
-		reply, err := http.Get("http://" + listener.Addr().String() + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(reply.Body)
-		reply.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		body = string(text)
-	}
-	if !strings.Contains(body, `holdfast_name="order"`) {
-		t.Errorf("names are not grouped:\n%s", body)
-	}
-	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
 // A breakable is a store whose renewals fail while it is broken.
 type breakable struct {
 	store.Store
@@ -106,20 +70,16 @@ func (b *breakable) Acquire(ctx context.Context, req store.Request) (store.Answe
 	return b.Store.Acquire(ctx, req)
 }
 
+func TestMetrics(t *testing.T) {
+	healthy, all := everything(t)
+	t.Run("every metric that is queried exists", func(t *testing.T) { everyMetricThatIsQueriedExists(t, all) })
+	t.Run("the dashboard shows every metric", func(t *testing.T) { theDashboardShowsEveryMetric(t, all) })
+	t.Run("counters of failures begin with zero", func(t *testing.T) { countersOfFailuresBeginWithZero(t, healthy, all) })
+}
+
 // everything makes each event that the metrics count happen once. It returns the metrics before
 // any failure and at the end.
 func everything(t *testing.T) (healthy, all string) {
-	t.Helper()
-	events.Do(func() { events.healthy, events.all = makeEvents(t) })
-	return events.healthy, events.all
-}
-
-var events struct {
-	sync.Once
-	healthy, all string
-}
-
-func makeEvents(t *testing.T) (healthy, all string) {
 	t.Helper()
 	observer, handler, err := observed()
 	if err != nil {
@@ -190,8 +150,7 @@ func names(text string, expression *regexp.Regexp) []string {
 	return slices.Compact(all)
 }
 
-func TestEveryMetricThatIsQueriedExists(t *testing.T) {
-	_, all := everything(t)
+func everyMetricThatIsQueriedExists(t *testing.T, all string) {
 	promtool(t, all, "check", "metrics")
 	exist := append(names(all, sample), names(all, label)...)
 	for _, file := range []string{"grafana/holdfast.json", "prometheus/alerts.yml", "prometheus/alerts_test.yml"} {
@@ -209,8 +168,8 @@ func TestEveryMetricThatIsQueriedExists(t *testing.T) {
 			}
 		}
 	}
-	// The labels that the alerts compare must have these values.
-	for _, want := range []string{`holdfast_result="unavailable"`, `holdfast_result="error"`, `holdfast_reason="max_hold"`} {
+	// The labels that the alerts compare must have these values, and names are grouped.
+	for _, want := range []string{`holdfast_result="unavailable"`, `holdfast_result="error"`, `holdfast_reason="max_hold"`, `holdfast_name="order"`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %s in:\n%s", want, all)
 		}
@@ -219,8 +178,7 @@ func TestEveryMetricThatIsQueriedExists(t *testing.T) {
 
 // The dashboard shows every metric, standby leaders apart from waiting calls, and its page lists
 // the panels.
-func TestTheDashboardShowsEveryMetric(t *testing.T) {
-	_, all := everything(t)
+func theDashboardShowsEveryMetric(t *testing.T, all string) {
 	text, err := os.ReadFile(filepath.Join(deploy, "grafana/holdfast.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -262,8 +220,7 @@ func TestTheDashboardShowsEveryMetric(t *testing.T) {
 }
 
 // For Prometheus, a counter that starts at 1 has not increased. It would miss the first loss.
-func TestCountersOfFailuresBeginWithZero(t *testing.T) {
-	healthy, all := everything(t)
+func countersOfFailuresBeginWithZero(t *testing.T, healthy, all string) {
 	for _, series := range []string{
 		`holdfast_losses_total{[^}]*holdfast_reason="expired"[^}]*}`, `holdfast_losses_total{[^}]*holdfast_reason="gone"[^}]*}`,
 		`holdfast_leaks_total{[^}]*}`, `holdfast_errors_total{[^}]*}`, `holdfast_fence_rejections_total{[^}]*}`,

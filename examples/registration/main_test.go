@@ -13,7 +13,5 @@ func TestManyRequestsCreateOneUser(t *testing.T) {
 	requests = 60
 	const want = "60 requests, 3 instances, 1 killed: 1 row "
 	stores.Play(t, example, want)
-	t.Run("postgres", func(t *testing.T) {
-		stores.PlayOn(t, servers.StartPostgres(t, servers.PostgresOptions{}).URL(), example, want)
-	})
+	stores.PlayOn(t, servers.StartPostgres(t, servers.PostgresOptions{}).URL(), example, want)
 }

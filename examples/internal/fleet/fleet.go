@@ -324,14 +324,6 @@ func (s *Stage) Tell(order string, names ...string) {
 	}
 }
 
-// Finish tells instances to end, and waits until they have.
-func (s *Stage) Finish(names ...string) {
-	for _, name := range names {
-		s.instances[name].stdin.Close() // it may have ended before
-	}
-	s.AwaitEnd(names...)
-}
-
 // AwaitEnd waits until instances have ended without an error.
 func (s *Stage) AwaitEnd(names ...string) {
 	for _, name := range names {

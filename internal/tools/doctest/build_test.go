@@ -18,7 +18,7 @@ import (
 
 // packages are imported into each block. Other packages need a comment: see the package comment.
 var packages = []string{
-	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net", "net/http", "os", "testing", "time",
+	"context", "errors", "fmt", "log", "log/slog", "net/http", "os", "testing", "time",
 	"github.com/bsm/redislock",
 	"github.com/go-co-op/gocron/v2",
 	"github.com/go-redsync/redsync/v4",
@@ -36,11 +36,8 @@ var packages = []string{
 	"github.com/holdfast-lock/holdfast/pgstore",
 	"github.com/holdfast-lock/holdfast/redisstore",
 	"github.com/holdfast-lock/holdfast/redisstore/goredis",
-	"github.com/holdfast-lock/holdfast/sqlitestore",
 	"github.com/holdfast-lock/holdfast/store",
 	"github.com/holdfast-lock/holdfast/storetest",
-	"github.com/holdfast-lock/holdfast/zkstore",
-	"github.com/jackc/pgx/v5",
 	"github.com/jackc/pgx/v5/pgxpool",
 	"github.com/redis/go-redis/v9",
 	"github.com/redis/rueidis",

@@ -43,7 +43,7 @@ func proxyOf(modcache string) string {
 // git runs git in the clone. New commits repeat the author and the time of the last one, so
 // that a release of the same state is always the same commit.
 func (r *release) git(ctx context.Context, args ...string) string {
-	c := command{dir: r.clone}
+	c := command{dir: r.clone, env: []string{"TZ=UTC"}} // zip files have local times
 	last := c.lines(ctx, "git", "log", "-1", "--format=%an%n%ae%n%cI")
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
 		c.env = append(c.env, "GIT_"+who+"_NAME="+last[0], "GIT_"+who+"_EMAIL="+last[1], "GIT_"+who+"_DATE="+last[2])

@@ -2,8 +2,7 @@
 //
 //	release check               release the working tree into a temporary folder and use it as users will
 //	release tag [-n] VERSION    the same for the last commit, then tag it; -n stops before the tags
-//	release dist [-twice] VERSION DIR
-//	                            write archives of the command for all platforms into DIR
+//	release dist VERSION DIR    write archives of the command for all platforms into DIR
 //
 // In the repository the modules find each other by replace directives, and require each
 // other at v0.0.0. Users cannot use them in that state: the Go command ignores the replace
@@ -42,13 +41,12 @@ func main() {
 const checkVersion = "v0.0.1-check"
 
 func run(ctx context.Context, args []string) {
-	const usage = "usage: release check | release tag [-n] VERSION | release dist [-twice] VERSION DIR"
+	const usage = "usage: release check | release tag [-n] VERSION | release dist VERSION DIR"
 	if len(args) == 0 {
 		fail(usage)
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	dryRun := flags.Bool("n", false, "tag: do everything but the tags")
-	twice := flags.Bool("twice", false, "dist: build again elsewhere, without a build cache, and compare")
 	ok(flags.Parse(args[1:]))
 	repo := value(os.Getwd())
 	operands := flags.Args()
@@ -58,7 +56,7 @@ func run(ctx context.Context, args []string) {
 	case args[0] == "tag" && len(operands) == 1:
 		tag(ctx, repo, operands[0], *dryRun)
 	case args[0] == "dist" && len(operands) == 2:
-		dist(ctx, repo, operands[0], operands[1], *twice)
+		dist(ctx, repo, operands[0], operands[1])
 	default:
 		fail(usage)
 	}

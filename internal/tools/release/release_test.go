@@ -260,33 +260,31 @@ func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
 	platforms = []string{runtime.GOOS + "/" + runtime.GOARCH}
 	t.Cleanup(func() { platforms = all })
 
-	first := distFiles(t.Context(), dir, "v0.1.0") // a preview
+	first, second := t.TempDir(), t.TempDir()
+	dist(t.Context(), dir, "v0.1.0", first) // a preview
 	r := newRelease(t.Context(), dir, t.TempDir(), "v0.1.0")
 	r.build(t.Context())
 	git(t, r.clone, "checkout", "-q", "--detach", "v0.1.0") // as in the release workflow
-	second := distFiles(t.Context(), r.clone, "v0.1.0")
-	if len(first) != 2 || len(second) != 2 || first[1].name != "SHA256SUMS" {
-		t.Fatalf("got %d and %d files, want an archive and SHA256SUMS", len(first), len(second))
-	}
-	if string(first[1].data) != string(second[1].data) {
-		t.Errorf("two builds differ:\n%s%s", first[1].data, second[1].data)
+	dist(t.Context(), r.clone, "v0.1.0", second)
+	sums := value(os.ReadFile(filepath.Join(first, "SHA256SUMS")))
+	if again := value(os.ReadFile(filepath.Join(second, "SHA256SUMS"))); string(sums) != string(again) {
+		t.Errorf("two builds differ:\n%s%s", sums, again)
 	}
 	if runtime.GOOS == "windows" {
 		return // no tar
 	}
-	archive := filepath.Join(t.TempDir(), "archive")
-	must(t, os.WriteFile(archive, first[0].data, 0o644))
-	command{dir: filepath.Dir(archive)}.run(t.Context(), "tar", "xzf", archive, "--strip-components=1")
-	out := command{dir: filepath.Dir(archive)}.run(t.Context(), "./lib", "version")
+	_, archive, _ := strings.Cut(strings.TrimSpace(string(sums)), "  ")
+	command{dir: first}.run(t.Context(), "tar", "xzf", archive, "--strip-components=1")
+	out := command{dir: first}.run(t.Context(), "./lib", "version")
 	if want := "lib v0.1.0 " + git(t, r.clone, "rev-parse", "v0.1.0^{commit}"); out != want {
 		t.Errorf("the packed command says %q, want %q", out, want)
 	}
-	date, err := os.ReadFile(filepath.Join(filepath.Dir(archive), "man/lib.1"))
+	date, err := os.ReadFile(filepath.Join(first, "man/lib.1"))
 	if want := git(t, r.clone, "log", "-1", "--format=%ct", "v0.1.0"); err != nil || string(date) != want {
 		t.Errorf("the date of the manual page is %q, %v; want that of the commit, %s", date, err, want)
 	}
 	for _, name := range []string{"LICENSE", "README.md", "man/lib.1", "completions/_lib", "completions/lib.bash"} {
-		if _, err := os.Stat(filepath.Join(filepath.Dir(archive), name)); err != nil {
+		if _, err := os.Stat(filepath.Join(first, name)); err != nil {
 			t.Error(err)
 		}
 	}
