@@ -49,7 +49,6 @@ type bench struct {
 	addrs  map[*system]string
 }
 
-// workloads are all workloads by ID.
 var workloads = []struct {
 	id, what string
 	run      func(*bench)
@@ -92,7 +91,6 @@ func (b *bench) sharedStore(s *system) {
 	b.handOff(s)
 }
 
-// database measures a store in a database.
 func (b *bench) database(s *system) {
 	b.ownNames(s, 1)
 	b.ownNames(s, b.goroutines)
@@ -125,13 +123,11 @@ func ok(err error) {
 	}
 }
 
-// must returns a value, or fails.
 func must[T any](v T, err error) T {
 	ok(err)
 	return v
 }
 
-// attempt calls f, and returns the error of the step that failed.
 func attempt(f func()) (err error) {
 	defer func() {
 		p := recover()

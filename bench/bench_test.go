@@ -49,9 +49,7 @@ func TestEveryWorkloadWorks(t *testing.T) {
 		}
 	}
 	var table strings.Builder
-	if err := b.report.table(&table); err != nil {
-		t.Fatal(err)
-	}
+	b.report.table(&table)
 	t.Logf("\n%s", table.String())
 	dir := t.TempDir()
 	b.report.save(dir)

@@ -193,7 +193,6 @@ func (b *bench) contend(s *system, of shape, work string, parts int, d time.Dura
 	b.compare(work, peers, rivals)
 }
 
-// manyClients measures clients with one goroutine each.
 func (b *bench) manyClients(s *system) {
 	for _, n := range b.clients {
 		b.oneName(s, shape{n, 1})

@@ -69,7 +69,7 @@ func openMySQL(addr string) *sql.DB {
 // openGetLock is the server's own function GET_LOCK, with one connection per lock.
 func openGetLock(addr string) *locker {
 	db := openMySQL(addr)
-	return &locker{close: db.Close, lock: func(ctx context.Context, name string) (held, error) {
+	return &locker{close: func() { db.Close() }, lock: func(ctx context.Context, name string) (held, error) {
 		conn, err := db.Conn(ctx)
 		if err != nil {
 			return nil, err
@@ -90,12 +90,11 @@ func openGetLock(addr string) *locker {
 	}}
 }
 
-// openBare returns a locker that uses prepared statements.
 func openBare(db *sql.DB, schema string) *locker {
 	must(db.Exec(schema))
 	put, take := must(db.Prepare("INSERT INTO bare VALUES (?, ?, ?)")), must(db.Prepare("DELETE FROM bare WHERE name = ? AND id = ?"))
 	var n atomic.Int64
-	return &locker{close: db.Close, lock: func(ctx context.Context, name string) (held, error) {
+	return &locker{close: func() { db.Close() }, lock: func(ctx context.Context, name string) (held, error) {
 		id := n.Add(1)
 		_, err := put.ExecContext(ctx, name, id, time.Now().Add(ttl).UnixNano())
 		return unlocker(func(ctx context.Context) error {
@@ -132,7 +131,7 @@ func openBarePostgres(addr string) *locker {
 	pool := openPool(addr)
 	must(pool.Exec(context.Background(), "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, id bigint, until timestamptz)"))
 	var n atomic.Int64
-	return &locker{close: closed(pool.Close), lock: func(ctx context.Context, name string) (held, error) {
+	return &locker{close: pool.Close, lock: func(ctx context.Context, name string) (held, error) {
 		id := n.Add(1)
 		_, err := pool.Exec(ctx, "INSERT INTO bare VALUES ($1, $2, $3)", name, id, time.Now().Add(ttl))
 		return unlocker(func(ctx context.Context) error {
@@ -146,7 +145,7 @@ func openBarePostgres(addr string) *locker {
 // waiter.
 func openAdvisory(addr string) *locker {
 	pool := openPool(addr)
-	return &locker{close: closed(pool.Close), lock: func(ctx context.Context, name string) (held, error) {
+	return &locker{close: pool.Close, lock: func(ctx context.Context, name string) (held, error) {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
 			return nil, err

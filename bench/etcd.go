@@ -48,7 +48,7 @@ func newSession(client *clientv3.Client) (*concurrency.Session, error) {
 func openConcurrency(addr string) *locker {
 	client := dialEtcd(addr)
 	free := make(chan *concurrency.Session, 1000)
-	return &locker{close: client.Close, lock: func(ctx context.Context, name string) (held, error) {
+	return &locker{close: func() { client.Close() }, lock: func(ctx context.Context, name string) (held, error) {
 		var session *concurrency.Session
 		select {
 		case session = <-free:
@@ -74,7 +74,7 @@ func openConcurrency(addr string) *locker {
 func openRawEtcd(addr string) *locker {
 	client := dialEtcd(addr)
 	session := must(newSession(client))
-	return &locker{close: client.Close, lock: func(ctx context.Context, key string) (held, error) {
+	return &locker{close: func() { client.Close() }, lock: func(ctx context.Context, key string) (held, error) {
 		resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 			Then(clientv3.OpPut(key, "", clientv3.WithLease(session.Lease()))).Commit()
 		if err == nil && !resp.Succeeded {

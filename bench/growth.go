@@ -29,7 +29,6 @@ func (b *bench) manyNames() {
 	b.ratio(work, turns[1].who, turns[0].who, "")
 }
 
-// newClient returns a client on a connection.
 func newClient(conn rueidis.Client) *holdfast.Client {
 	return must(holdfast.New(must(redisstore.New(conn))))
 }

@@ -114,7 +114,6 @@ func (t *taker) hear(word string) string {
 	return strings.TrimSpace(rest)
 }
 
-// end tells the taker to end, and waits for it.
 func (t *taker) end() {
 	t.in.Close()
 	timer := time.AfterFunc(hangs, func() { t.cmd.Process.Kill() })
@@ -122,7 +121,6 @@ func (t *taker) end() {
 	t.cmd.Wait()
 }
 
-// takerMain is the main function of a taker.
 func takerMain() {
 	for _, s := range systems {
 		for _, p := range s.peers {

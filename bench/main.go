@@ -62,7 +62,8 @@ func main() {
 		}
 	})
 	if report != nil { // even after a failure: there are figures from before it
-		err = errors.Join(err, report.table(os.Stdout), attempt(func() { report.save(*out) }))
+		report.table(os.Stdout)
+		err = errors.Join(err, attempt(func() { report.save(*out) }))
 	}
 	if err == nil && *docs != "" {
 		err = attempt(func() { report.writePages(*docs) })

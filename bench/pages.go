@@ -159,7 +159,6 @@ var drawn = []chart{
 	}},
 }
 
-// charts returns the charts of a run by file name.
 func (r *Report) charts() map[string]string {
 	files := make(map[string]string)
 	for _, c := range drawn {
@@ -188,7 +187,6 @@ svg { fill: #e6edf3 }
 </style>
 `
 
-// svg draws a chart.
 func (r *Report) svg(c chart) string {
 	var b strings.Builder
 	text := func(x, y int, attributes, s string) {

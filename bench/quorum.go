@@ -28,7 +28,6 @@ var redisQuorum = &system{
 	},
 }
 
-// quorum measures P8.
 func (b *bench) quorum() {
 	b.ownNames(redisQuorum, 1)
 	b.ownNames(redisQuorum, b.goroutines)

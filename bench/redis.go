@@ -46,7 +46,6 @@ func (s *system) work(text string) string {
 	return s.name + ", " + text
 }
 
-// us returns Holdfast.
 func (s *system) us() peer {
 	return s.peers[slices.IndexFunc(s.peers, func(p peer) bool { return p.name == us })]
 }
@@ -59,7 +58,6 @@ func (b *bench) addr(s *system) string {
 	return b.addrs[s]
 }
 
-// open opens a client.
 func (b *bench) open(s *system, p peer) *locker { return p.open(b.addr(s)) }
 
 // wanted returns the peers that the user selected.
@@ -88,10 +86,9 @@ func (p *peer) foreign() bool { return p.name != us && !p.limit }
 // A locker is a client of a peer.
 type locker struct {
 	lock  func(ctx context.Context, name string) (held, error) // waits for its turn
-	close func() error
+	close func()
 }
 
-// held is a held lock.
 type held interface {
 	Unlock(ctx context.Context) error
 }
@@ -124,7 +121,7 @@ func ours(url func(addr string) string) peer {
 }
 
 func ourLocker(c *holdfast.Client) *locker {
-	return &locker{close: c.Close, lock: func(ctx context.Context, name string) (held, error) { return c.Lock(ctx, name) }}
+	return &locker{close: func() { c.Close() }, lock: func(ctx context.Context, name string) (held, error) { return c.Lock(ctx, name) }}
 }
 
 // scheme returns a function that puts the scheme of a URL before an address.
@@ -178,7 +175,7 @@ func dial(addr string) rueidis.Client {
 func openRaw(addr string) *locker {
 	conn := dial(addr)
 	var n atomic.Int64
-	return &locker{close: closed(conn.Close), lock: func(ctx context.Context, name string) (held, error) {
+	return &locker{close: conn.Close, lock: func(ctx context.Context, name string) (held, error) {
 		id := strconv.FormatInt(n.Add(1), 36)
 		err := conn.Do(ctx, conn.B().Set().Key(name).Value(id).Nx().PxMilliseconds(ttl.Milliseconds()).Build()).Error()
 		return unlocker(func(ctx context.Context) error {
@@ -191,18 +188,10 @@ func openRaw(addr string) *locker {
 	}}
 }
 
-// closed returns a close function that returns no error.
-func closed(end func()) func() error {
-	return func() error {
-		end()
-		return nil
-	}
-}
-
 func openRedislock(addr string) *locker {
 	conn := redis.NewClient(&redis.Options{Addr: addr})
 	client := redislock.New(conn)
-	return &locker{close: conn.Close, lock: func(ctx context.Context, name string) (held, error) {
+	return &locker{close: func() { conn.Close() }, lock: func(ctx context.Context, name string) (held, error) {
 		// Obtain gives up after the TTL unless the context has a deadline.
 		lock, err := client.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockRetry)})
 		return unlocker(lock.Release), err
@@ -218,11 +207,11 @@ func openRedsync(addrs string) *locker {
 		conns, pools = append(conns, conn), append(pools, goredis.NewPool(conn))
 	}
 	sync := redsync.New(pools...)
-	end := closed(func() {
+	end := func() {
 		for _, conn := range conns {
 			conn.Close()
 		}
-	})
+	}
 	return &locker{close: end, lock: func(ctx context.Context, name string) (held, error) {
 		// By default the mutex gives up after 32 attempts.
 		mutex := sync.NewMutex(name, redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt))
@@ -241,7 +230,7 @@ func openRueidislock(addr string) *locker {
 		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true},
 		KeyMajority:  1, NoLoopTracking: true, KeyValidity: ttl, TryNextAfter: hangs,
 	}))
-	return &locker{close: closed(l.Close), lock: func(ctx context.Context, name string) (held, error) {
+	return &locker{close: l.Close, lock: func(ctx context.Context, name string) (held, error) {
 		_, cancel, err := l.WithContext(ctx, name)
 		return unlocker(func(context.Context) error {
 			cancel()

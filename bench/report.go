@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -49,7 +48,6 @@ func newReport(c config) Report {
 	}
 }
 
-// find returns a row, or nil if it was not measured.
 func (r *Report) find(id, work, who string) *Row {
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.ID == id && row.Work == work && row.Who == who {
@@ -59,7 +57,6 @@ func (r *Report) find(id, work, who string) *Row {
 	return nil
 }
 
-// summarize computes the median and the spread of each row.
 func (r *Report) summarize() {
 	for i := range r.Rows {
 		row := &r.Rows[i]
@@ -67,8 +64,7 @@ func (r *Report) summarize() {
 	}
 }
 
-// table writes the rows.
-func (r *Report) table(out io.Writer) error {
+func (r *Report) table(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "#\twork\twho\tmedian\tspread\tunit")
 	for _, row := range r.Rows {
@@ -82,12 +78,11 @@ func (r *Report) table(out io.Writer) error {
 Plain commands (raw, bare) are one request for each call. Holdfast sends concurrent calls in one request,
 so its ratio to them can be above 1. With a single goroutine, such a ratio is noise.
 `)
-	return w.Flush()
+	w.Flush()
 }
 
 const reportFile = "bench.json"
 
-// save writes the report as JSON and as charts into a folder.
 func (r *Report) save(dir string) {
 	ok(os.MkdirAll(dir, 0o755))
 	files := r.charts()
@@ -97,14 +92,12 @@ func (r *Report) save(dir string) {
 	}
 }
 
-// load reads a report.
 func load(path string) *Report {
 	r := new(Report)
 	ok(json.Unmarshal(must(os.ReadFile(path)), r))
 	return r
 }
 
-// median returns the median of values and does not modify them.
 func median(values []float64) float64 { return quantile(values, 0.5) }
 
 // quantile returns the smallest value such that the fraction q of all values is not above it.
@@ -175,17 +168,10 @@ func versions() map[string]string {
 	return found
 }
 
-// cpu returns the model name of the processor.
 func cpu() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	if name := regexp.MustCompile(`model name\s*: (.*)`).FindSubmatch(info); name != nil {
+		return string(name[1])
 	}
 	return runtime.GOARCH
 }

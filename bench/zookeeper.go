@@ -62,7 +62,7 @@ func dialZoo(addr string) *zk.Conn {
 func zooPeer(lock func(conn *zk.Conn, path string) (unlock func() error, err error)) func(addr string) *locker {
 	return func(addr string) *locker {
 		conn := dialZoo(addr)
-		return &locker{close: closed(conn.Close), lock: func(_ context.Context, name string) (held, error) {
+		return &locker{close: conn.Close, lock: func(_ context.Context, name string) (held, error) {
 			unlock, err := lock(conn, "/"+name)
 			return unlocker(func(context.Context) error { return unlock() }), err
 		}}
