@@ -40,7 +40,6 @@ func scrape(t *testing.T, h http.Handler) string {
 	return w.Body.String()
 }
 
-// promtool runs a command of Prometheus.
 func promtool(t *testing.T, stdin string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("promtool", args...)
@@ -70,6 +69,13 @@ func (b *breakable) Acquire(ctx context.Context, req store.Request) (store.Answe
 	return b.Store.Acquire(ctx, req)
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	healthy, all := everything(t)
 	t.Run("every metric that is queried exists", func(t *testing.T) { everyMetricThatIsQueriedExists(t, all) })
@@ -82,19 +88,13 @@ func TestMetrics(t *testing.T) {
 func everything(t *testing.T) (healthy, all string) {
 	t.Helper()
 	observer, handler, err := observed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &breakable{Store: memstore.New()}
 	ctx := t.Context()
 	c, err := holdfast.New(s, holdfast.WithTTL(600*time.Millisecond), holdfast.WithObserver(observer.Observe))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lease, err := c.Lock(ctx, "order:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := c.Lock(ctx, "order:1", holdfast.Wait(500*time.Millisecond)); !errors.Is(err, holdfast.ErrHeld) { // meanwhile it is renewed
 		t.Fatal(err)
 	}
@@ -123,9 +123,7 @@ func everything(t *testing.T) (healthy, all string) {
 	if lease, err = c.Lock(ctx, "order:1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := lease.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Unlock(ctx))
 	c.Close()
 	return healthy, scrape(t, handler)
 }
@@ -155,9 +153,7 @@ func everyMetricThatIsQueriedExists(t *testing.T, all string) {
 	exist := append(names(all, sample), names(all, label)...)
 	for _, file := range []string{"grafana/holdfast.json", "prometheus/alerts.yml", "prometheus/alerts_test.yml"} {
 		text, err := os.ReadFile(filepath.Join(deploy, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		queried := names(string(text), word)
 		if len(queried) < 5 {
 			t.Errorf("%s queries only %v", file, queried)
@@ -180,22 +176,16 @@ func everyMetricThatIsQueriedExists(t *testing.T, all string) {
 // the panels.
 func theDashboardShowsEveryMetric(t *testing.T, all string) {
 	text, err := os.ReadFile(filepath.Join(deploy, "grafana/holdfast.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	page, err := os.ReadFile(filepath.Join(deploy, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var dashboard struct {
 		Panels []struct {
 			Title, Description string
 			Targets            []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &dashboard))
 	shown := make(map[string][]string) // the first name in each query of a panel
 	var queries strings.Builder
 	for _, p := range dashboard.Panels {
@@ -242,13 +232,9 @@ func TestTheAlertRulesPassTheirTests(t *testing.T) {
 	promtool(t, "", "check", "rules", filepath.Join(deploy, "prometheus/alerts.yml"))
 	promtool(t, "", "test", "rules", filepath.Join(deploy, "prometheus/alerts_test.yml"))
 	rules, err := os.ReadFile(filepath.Join(deploy, "prometheus/alerts.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tests, err := os.ReadFile(filepath.Join(deploy, "prometheus/alerts_test.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, rule := range names(string(rules), regexp.MustCompile(`alert: (\w+)`)) {
 		if !bytes.Contains(tests, []byte("alertname: "+rule+"\n")) {
 			t.Errorf("the alert %s has no test", rule)

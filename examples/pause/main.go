@@ -25,7 +25,6 @@ var example = fleet.Example{Name: "pause", Instance: instance, Play: play}
 
 func main() { example.Main() }
 
-// instance writes the report once.
 func instance(i *fleet.Instance) error {
 	w := newWriter(i.Locks, i.Args[0], i.Name)
 	if i.Is("pause") {

@@ -54,7 +54,6 @@ func (w *writer) writeReport(ctx context.Context) error {
 	})
 }
 
-// put writes one line.
 func (w *writer) put(ctx context.Context, line int) error {
 	body := strings.NewReader("line " + fmt.Sprint(line) + " by " + w.author)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, fmt.Sprintf("%s/report/%d", w.storage, line), body)

@@ -58,7 +58,6 @@ func instance(i *fleet.Instance) error {
 	return errors.Join(errs...)
 }
 
-// play plays three sales.
 func play(s *fleet.Stage) (proof string) {
 	unlocked, _, _ := sale(s, "no lock", "unlocked", false)
 	s.Want(unlocked > items, "%d orders for %d items: the buyers did not compete", unlocked, items)

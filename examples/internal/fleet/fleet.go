@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -70,7 +69,6 @@ func (i *Instance) Stop(where string) {
 	}
 }
 
-// run is the main function of an instance.
 func run(play func(*Instance) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -123,12 +121,10 @@ func (e Example) Main() {
 	if IsInstance() {
 		err = run(e.Instance)
 	} else {
-		store := flag.String("store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
-		flag.Parse()
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // so that it cleans up
 		defer stop()
 		var proof string
-		if proof, err = e.On(ctx, os.Stdout, cmp.Or(*store, os.Getenv("HOLDFAST_STORE"))); err == nil {
+		if proof, err = e.On(ctx, os.Stdout, os.Getenv("HOLDFAST_STORE")); err == nil {
 			fmt.Printf("\n%s: %s\n", e.Name, proof)
 		}
 	}
@@ -147,11 +143,10 @@ func (e Example) On(ctx context.Context, out io.Writer, store string) (proof str
 		os.RemoveAll(s.folder)
 	}()
 	defer func() {
-		switch problem := recover().(type) {
-		case nil:
-		case failure:
-			err = fmt.Errorf("%s: %w", s.title, problem.error)
-		default:
+		problem := recover()
+		if f, ok := problem.(failure); ok {
+			err = fmt.Errorf("%s: %w", s.title, f.error)
+		} else if problem != nil {
 			panic(problem)
 		}
 	}()
@@ -218,7 +213,6 @@ func (s *Stage) Part(title, schema string) {
 
 func (s *Stage) data() string { return filepath.Join(s.folder, fmt.Sprintf("data%d.db", s.parts)) }
 
-// close ends the current part.
 func (s *Stage) close() {
 	for _, i := range s.instances {
 		i.cmd.Process.Kill()
