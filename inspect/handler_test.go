@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/inspect"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 const patience = 30 * time.Second
@@ -34,39 +35,60 @@ type site struct {
 func newSite(t *testing.T, opts ...inspect.Option) *site {
 	t.Helper()
 	st := memstore.New()
-	c, err := holdfast.New(st, holdfast.WithOwner("web-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newClient(t, st, holdfast.WithOwner("web-1"))
 	s := &site{t: t, store: st, client: c}
 	opts = append([]inspect.Option{inspect.At("/locks"), inspect.Every(100 * time.Millisecond), inspect.Logger(slog.New(slog.NewTextHandler(&s.log, nil)))}, opts...)
 	server := httptest.NewServer(inspect.Handler(c, opts...))
 	s.base = server.URL + "/locks/"
-	t.Cleanup(func() { server.Close(); c.Close() })
+	t.Cleanup(server.Close)
 	return s
 }
 
 func (s *site) lock(name string, opts ...holdfast.CallOption) *holdfast.Lease {
 	s.t.Helper()
-	lease, err := s.client.Lock(s.t.Context(), name, opts...)
+	return lock(s.t, s.client, name, opts...)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
+}
+
+func newClient(t *testing.T, s store.Store, opts ...holdfast.Option) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.New(s, opts...)
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func lock(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.CallOption) *holdfast.Lease {
+	t.Helper()
+	lease, err := c.Lock(t.Context(), name, opts...)
+	must(t, err)
 	return lease
+}
+
+// acquire takes a lock for an hour, or queues if the request says so.
+func acquire(t *testing.T, s store.Store, req store.Request) store.Request {
+	t.Helper()
+	req.ID, req.Mode, req.Weight, req.TTL, req.Tokens = store.NewID(), store.Exclusive, 1, time.Hour, 1
+	if a, err := s.Acquire(t.Context(), req); err != nil || a.Granted() == req.Queue {
+		t.Fatal(a, err)
+	}
+	return req
 }
 
 // do sends a request and returns the status and the body.
 func (s *site) do(r *http.Request) (int, string) {
 	s.t.Helper()
 	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	defer reply.Body.Close()
 	body, err := io.ReadAll(reply.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	if policy := reply.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 		s.t.Errorf("%s: Content-Security-Policy %q", r.URL, policy)
 	}
@@ -76,9 +98,7 @@ func (s *site) do(r *http.Request) (int, string) {
 func (s *site) get(path string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequest("GET", s.base+path, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	return s.do(r)
 }
 
@@ -99,9 +119,7 @@ func (s *site) eventually(path, text string) string {
 func (s *site) post(path string, form url.Values, password, head string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequest("POST", s.base+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	if password != "" {
 		r.SetBasicAuth("ann", password)
@@ -127,9 +145,7 @@ func TestTheListShowsHoldersAndWaiters(t *testing.T) {
 	if _, body := s.get("?q=user:"); strings.Contains(body, "order:42") {
 		t.Error("the list shows names without the prefix")
 	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Unlock(t.Context()))
 }
 
 func TestTextOfOthersIsEscaped(t *testing.T) {
@@ -163,13 +179,9 @@ func TestTheStreamSendsChanges(t *testing.T) {
 	s := newSite(t)
 	s.lock("first")
 	r, err := http.NewRequestWithContext(t.Context(), "GET", s.base+"events?q=", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reply.Body.Close()
 	if kind := reply.Header.Get("Content-Type"); kind != "text/event-stream" {
 		t.Fatalf("content type %q", kind)
@@ -268,30 +280,33 @@ func TestHealthTellsWhetherTheStoreAnswers(t *testing.T) {
 
 func TestAHandlerCanBeMountedAnywhere(t *testing.T) {
 	for _, path := range []string{"", "/", "locks", "/a/b/"} {
-		c, err := holdfast.New(memstore.New())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := newClient(t, memstore.New())
 		h := inspect.Handler(c, inspect.At(path))
 		base := strings.ReplaceAll("/"+strings.Trim(path, "/")+"/", "//", "/")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", base, nil))
+		w := visit(t, h, base, patience)
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `href="`+base+`static/style.css"`) {
 			t.Errorf("at %q: status %d:\n%s", path, w.Code, w.Body)
+		}
+		if base == "/" {
+			continue
+		}
+		if w := visit(t, h, strings.TrimSuffix(base, "/"), patience); w.Header().Get("Location") != base {
+			t.Errorf("at %q without the slash: status %d", path, w.Code)
 		}
 	}
 }
 
 func TestOtherPathsAndMethodsAreRefused(t *testing.T) {
 	s := newSite(t)
+	long := strings.Repeat("x", 513)
 	for path, want := range map[string]int{
-		"nothing": http.StatusNotFound, "../": http.StatusNotFound, "static/../handler.go": http.StatusNotFound,
-		"static/style.css": http.StatusOK, "lock": http.StatusBadRequest, "lock?name=" + strings.Repeat("x", 1025): http.StatusBadRequest,
-		"events?name=": http.StatusBadRequest,
+		"": http.StatusOK, "nothing": http.StatusNotFound, "../": http.StatusNotFound, "static/../handler.go": http.StatusNotFound,
+		"static/style.css": http.StatusOK, "lock": http.StatusBadRequest, "lock?name=" + long: http.StatusBadRequest,
+		"events?name=": http.StatusBadRequest, "events?name=" + long: http.StatusBadRequest,
+		"?q=" + long: http.StatusBadRequest, "events?q=" + long: http.StatusBadRequest,
 	} {
-		if status, _ := s.get(path); status != want {
-			t.Errorf("%s: status %d, want %d", path, status, want)
+		if status, body := s.get(path); status != want || strings.Contains(body, long) {
+			t.Errorf("%s: status %d, want %d: %s", path, status, want, body)
 		}
 	}
 	if status, _ := s.post("", nil, "", ""); status != http.StatusMethodNotAllowed {

@@ -26,13 +26,8 @@ import (
 func TestLocksBeyondTheEndOfTheListingAreFoundAndShown(t *testing.T) {
 	s := newSite(t)
 	for i := range 10_150 {
-		req := store.Request{Name: fmt.Sprintf("done:%05d", i), ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Hour, Tokens: 1}
-		if a, err := s.store.Acquire(t.Context(), req); err != nil || !a.Granted() {
-			t.Fatal(a, err)
-		}
-		if err := s.store.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
+		req := acquire(t, s.store, store.Request{Name: fmt.Sprintf("done:%05d", i)})
+		must(t, s.store.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}))
 	}
 	s.lock("order:1")
 	s.lock("order:2")
@@ -64,10 +59,7 @@ func TestListingsOfPrefixesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := newSlowStore(t, 0)
 		for i := range 10_100 {
-			req := store.Request{Name: fmt.Sprintf("n%05d", i), ID: store.NewID(), Weight: 1, TTL: time.Hour}
-			if a, err := s.Store.Acquire(t.Context(), req); err != nil || !a.Granted() {
-				t.Fatal(a, err)
-			}
+			acquire(t, s.Store, store.Request{Name: fmt.Sprintf("n%05d", i)})
 		}
 		s.takes.Store(int64(10 * time.Millisecond))
 		const long = 40 * time.Second
@@ -96,12 +88,8 @@ func TestALockWithManyHoldersAndWaitersMakesAShortPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := s.store
 	for i := range 500 {
-		req := store.Request{Name: "catalog", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Queue: true, Owner: fmt.Sprint("waiter-", i)}
-		if answer, err := m.Acquire(t.Context(), req); err != nil || answer.Granted() {
-			t.Fatal(answer, err)
-		}
+		acquire(t, s.store, store.Request{Name: "catalog", Queue: true, Owner: fmt.Sprint("waiter-", i)})
 	}
 	list := s.eventually("", "and 497 more")
 	if n := strings.Count(list, "web-1"); n != 5 || !strings.Contains(list, "and 495 more holders") {
@@ -110,15 +98,6 @@ func TestALockWithManyHoldersAndWaitersMakesAShortPage(t *testing.T) {
 	_, page := s.get("lock?name=catalog")
 	if n := strings.Count(page, "Held by"); n != 100 || !strings.Contains(page, "and 400 more holders") || !strings.Contains(page, "and 400 more waiters") {
 		t.Errorf("%d holders on the page", n)
-	}
-}
-
-func TestOversizedInputIsRefused(t *testing.T) {
-	s := newSite(t)
-	for _, path := range []string{"?q=", "events?q=", "?contains=", "events?contains=", "lock?name=", "events?name="} {
-		if status, body := s.get(path + strings.Repeat("x", 513)); status != http.StatusBadRequest || len(body) > 200 {
-			t.Errorf("%s: status %d, %d bytes", path, status, len(body))
-		}
 	}
 }
 
@@ -150,14 +129,8 @@ func (l *listStore) Break(ctx context.Context, name string, id store.ID) error {
 
 func TestANameThatIsListedTwiceIsShownOnce(t *testing.T) {
 	l := &listStore{Store: memstore.New(), twice: true}
-	c, err := holdfast.New(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.Lock(t.Context(), "job"); err != nil {
-		t.Fatal(err)
-	}
+	c := newClient(t, l)
+	lock(t, c, "job")
 	body := visit(t, inspect.Handler(c), "/", patience).Body.String()
 	if n := strings.Count(body, ">job</a>"); n != 1 || !strings.Contains(body, "<b>1</b> lock: ") {
 		t.Errorf("%d times:\n%s", n, body)
@@ -167,11 +140,7 @@ func TestANameThatIsListedTwiceIsShownOnce(t *testing.T) {
 func TestHealthChecksAreBoundedAtTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &listStore{Store: memstore.New()}
-		c, err := holdfast.New(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := newClient(t, l)
 		h := inspect.Handler(c)
 		for range 1000 {
 			if w := visit(t, h, "/healthz", time.Minute); w.Code != http.StatusOK {
@@ -189,15 +158,8 @@ func TestHealthChecksAreBoundedAtTheStore(t *testing.T) {
 func TestAReleaseIsFinishedIfTheBrowserGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &listStore{Store: memstore.New()}
-		c, err := holdfast.New(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		lease, err := c.Lock(t.Context(), "job")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newClient(t, l)
+		lease := lock(t, c, "job")
 		ctx, leave := context.WithCancel(t.Context())
 		l.breaking = func(ctx context.Context) error {
 			leave()
@@ -262,24 +224,14 @@ func TestABodyThatIsTrickledIsDropped(t *testing.T) {
 func TestTextFromTheStoreAddsNoFieldToTheStream(t *testing.T) {
 	const nasty = "x\rid: 7\rretry: 100000000\rdata: forged\r\n\r\nevent: y\r\r\u202e\u009b"
 	s := newSite(t)
-	req := store.Request{Name: "job" + nasty, ID: store.NewID(), Weight: 1, TTL: time.Minute, Owner: nasty, Meta: nasty}
-	if a, err := s.store.Acquire(t.Context(), req); err != nil || !a.Granted() {
-		t.Fatal(a, err)
-	}
-	req = store.Request{Name: "job" + nasty, ID: store.NewID(), Weight: 1, TTL: time.Minute, Queue: true, Owner: nasty, Meta: nasty}
-	if a, err := s.store.Acquire(t.Context(), req); err != nil || a.Granted() {
-		t.Fatal(a, err)
-	}
+	acquire(t, s.store, store.Request{Name: "job" + nasty, Owner: nasty, Meta: nasty})
+	acquire(t, s.store, store.Request{Name: "job" + nasty, Owner: nasty, Meta: nasty, Queue: true})
 	for _, path := range []string{"events", "events?" + url.Values{"name": {"job" + nasty}}.Encode()} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		r, err := http.NewRequestWithContext(ctx, "GET", s.base+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		reply, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stream, _ := io.ReadAll(reply.Body) // until the time is over
 		reply.Body.Close()
 		cancel()
@@ -296,14 +248,8 @@ func TestTextFromTheStoreAddsNoFieldToTheStream(t *testing.T) {
 
 func TestTheBarKnowsTheTTLAndTheLastRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := holdfast.New(memstore.New(), holdfast.WithTTL(9*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := c.Lock(t.Context(), "job"); err != nil {
-			t.Fatal(err)
-		}
+		c := newClient(t, memstore.New(), holdfast.WithTTL(9*time.Second))
+		lock(t, c, "job")
 		h := inspect.Handler(c, inspect.Every(time.Second))
 		begin := time.Now()
 		bar := regexp.MustCompile(`<meter [^>]*value="(\d+)"`)
@@ -334,27 +280,16 @@ func TestTheBarKnowsTheTTLAndTheLastRenewal(t *testing.T) {
 
 func TestTheTimelineTellsExpiryFromRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := holdfast.New(memstore.New(), holdfast.WithTTL(10*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := newClient(t, memstore.New(), holdfast.WithTTL(10*time.Second))
 		h := inspect.Handler(c)
 		visit(t, h, "/", time.Minute)
-		if _, err := c.Lock(t.Context(), "dead", holdfast.NoRenew()); err != nil {
-			t.Fatal(err)
-		}
-		lease, err := c.Lock(t.Context(), "done")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock(t, c, "dead", holdfast.NoRenew())
+		lease := lock(t, c, "done")
 		for range 20 {
 			time.Sleep(time.Second)
 			visit(t, h, "/", time.Minute)
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Unlock(t.Context()))
 		time.Sleep(3 * time.Second)
 		for name, want := range map[string]string{"dead": "<b>expired</b>", "done": "<b>released</b>"} {
 			if body := visit(t, h, "/lock?name="+name, time.Minute).Body.String(); !strings.Contains(body, want) {

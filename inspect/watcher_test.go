@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/inspect"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
@@ -42,12 +41,7 @@ func newSlowStore(t *testing.T, takes time.Duration, opts ...inspect.Option) (*s
 	t.Helper()
 	s := &slowStore{Store: memstore.New()}
 	s.takes.Store(int64(takes))
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return s, inspect.Handler(c, opts...)
+	return s, inspect.Handler(newClient(t, s), opts...)
 }
 
 // visit requests a page, and gives up after a time limit.
@@ -63,10 +57,7 @@ func visit(t *testing.T, h http.Handler, path string, limit time.Duration) *http
 func TestAnOutageKeepsTheLastList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := newSlowStore(t, 0)
-		req := store.Request{Name: "job", ID: store.NewID(), Weight: 1, TTL: time.Hour, Owner: "web-1"}
-		if a, err := s.Store.Acquire(t.Context(), req); err != nil || !a.Granted() {
-			t.Fatal(a, err)
-		}
+		acquire(t, s.Store, store.Request{Name: "job", Owner: "web-1"})
 		open, leave := context.WithCancel(t.Context()) // a page that stays open
 		w := httptest.NewRecorder()
 		go h.ServeHTTP(w, httptest.NewRequestWithContext(open, "GET", "/events", nil))
@@ -138,10 +129,7 @@ func TestAListingThatTakesTooLongShowsWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := newSlowStore(t, 4*time.Second)
 		for i := range 250 {
-			req := store.Request{Name: fmt.Sprintf("n%03d", i), ID: store.ID{byte(i)}, Mode: store.Exclusive, Weight: 1, TTL: time.Hour}
-			if a, err := s.Store.Acquire(t.Context(), req); err != nil || !a.Granted() {
-				t.Fatal(a, err)
-			}
+			acquire(t, s.Store, store.Request{Name: fmt.Sprintf("n%03d", i)})
 		}
 		w := visit(t, h, "/", time.Minute)
 		if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, "Only the first 100 names") || !strings.Contains(body, "n099") {
@@ -165,9 +153,7 @@ func TestAStreamOfHTTP2OutlivesAPause(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	reply, err := server.Client().Get(server.URL + "/events")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reply.Body.Close()
 	lines := bufio.NewScanner(reply.Body)
 	for messages := 0; messages < 2; {
@@ -230,13 +216,5 @@ func TestABrowserThatDoesNotReadIsDropped(t *testing.T) {
 			_, h := newSlowStore(t, 0)
 			dial(t, h, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		})
-	}
-}
-
-func TestThePathWithoutItsSlashLeadsToTheList(t *testing.T) {
-	s := newSite(t)
-	s.base = strings.TrimSuffix(s.base, "/")
-	if status, body := s.get(""); status != http.StatusOK {
-		t.Errorf("%s: status %d: %s", s.base, status, body)
 	}
 }

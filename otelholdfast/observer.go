@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// scope is the name of the instrumentation scope.
 const scope = "github.com/holdfast-lock/holdfast/otelholdfast"
 
 // An Observer turns the events of clients into metrics and spans. One Observer may serve several
@@ -161,7 +160,6 @@ func (o *Observer) Fence(ctx context.Context, err error) error {
 	return err
 }
 
-// called records the end of an acquiring call.
 func (o *Observer) called(ctx context.Context, e *holdfast.Event) {
 	result := result(e)
 	attrs := o.attributes(e, attribute.String("holdfast.result", result))
@@ -195,7 +193,6 @@ func (o *Observer) queue(e *holdfast.Event) metric.Int64UpDownCounter {
 	return o.waiting
 }
 
-// ended records the end of a lease.
 func (o *Observer) ended(ctx context.Context, e *holdfast.Event, how string) {
 	end := attribute.String("holdfast.end", how)
 	o.held.Add(ctx, -1, o.attributes(e))

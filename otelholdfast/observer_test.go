@@ -39,9 +39,7 @@ func newBench(t *testing.T, opts ...otelholdfast.Option) *bench {
 	observer, err := otelholdfast.New(append(opts,
 		otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(b.reader))),
 		otelholdfast.WithTracerProvider(b.tracers))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b.observer = observer
 	return b
 }
@@ -50,9 +48,7 @@ func newBench(t *testing.T, opts ...otelholdfast.Option) *bench {
 func (b *bench) client(s store.Store, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	c, err := holdfast.New(s, append(opts, holdfast.WithObserver(b.observer.Observe))...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	b.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -60,9 +56,7 @@ func (b *bench) client(s store.Store, opts ...holdfast.Option) *holdfast.Client 
 func (b *bench) lock(ctx context.Context, c *holdfast.Client, name string, opts ...holdfast.CallOption) *holdfast.Lease {
 	b.t.Helper()
 	lease, err := c.Lock(ctx, name, opts...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	return lease
 }
 
@@ -98,13 +92,10 @@ func (b *bench) value(name string, attrs ...string) int64 {
 	return total
 }
 
-// data returns the points of a metric.
 func (b *bench) data(name string) metricdata.Aggregation {
 	b.t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(context.Background(), &all); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, b.reader.Collect(context.Background(), &all))
 	for _, m := range all.ScopeMetrics[0].Metrics {
 		if m.Name == name {
 			return m.Data
@@ -117,6 +108,13 @@ func (b *bench) want(want int64, name string, attrs ...string) {
 	b.t.Helper()
 	if got := b.value(name, attrs...); got != want {
 		b.t.Errorf("%s%v is %d, want %d", name, attrs, got, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -153,9 +151,7 @@ func TestTheSlackIsTheShareThatWasLeftOfTheOldLease(t *testing.T) {
 				b := newBench(t)
 				lease := b.lock(t.Context(), b.client(&lateStore{memstore.New(), late}, holdfast.WithTTL(ttl)), "a", holdfast.NoRenew())
 				time.Sleep(ttl / 3)
-				if err := lease.Renew(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, lease.Renew(t.Context()))
 				if low, high := b.bucket("holdfast.renew.slack"); want < low || want > high {
 					t.Errorf("TTL %v, a reply after %v: the slack is from %v to %v, want %v", ttl, late, low, high, want)
 				}
@@ -226,17 +222,13 @@ func TestMetricsFollowALock(t *testing.T) {
 			handed <- lease
 		}()
 		synctest.Wait()
-		if err := lease.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Unlock(ctx))
 		lease = <-handed
 		b.want(1, "holdfast.acquire.duration", "holdfast.result=handed_over")
 		b.want(1, "holdfast.held")
 		b.want(1, "holdfast.hold.duration", "holdfast.end=released")
 
-		if err := c.Break(ctx, "order:42", lease.ID()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(ctx, "order:42", lease.ID()))
 		<-lease.Done()
 		synctest.Wait()
 		b.want(0, "holdfast.held")
@@ -278,9 +270,7 @@ func TestSpansAreChildrenOfTheCaller(t *testing.T) {
 		ctx, parent := b.tracers.Tracer("test").Start(t.Context(), "request")
 		lease := b.lock(ctx, c, "order:42")
 		time.Sleep(3 * time.Second)
-		if err := lease.Unlock(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Unlock(context.Background()))
 		if _, err := c.TryLock(ctx, "order:42"); err != nil {
 			t.Fatal(err)
 		}
@@ -329,9 +319,7 @@ func TestOneObserverServesTwoStoresOfOneKind(t *testing.T) {
 	}
 	holds := 0
 	for _, lease := range leases {
-		if err := lease.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Unlock(ctx))
 	}
 	for _, span := range b.spans.Ended() {
 		if span.Name() == "holdfast.hold" {

@@ -32,16 +32,10 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 // process and in the metrics database.
 func WithNames(limit int, group func(name string) string) Option {
 	return func(s *settings) {
-		var mu sync.RWMutex
+		var mu sync.Mutex
 		known := make(map[string]bool)
 		s.names = func(name string) string {
 			value := group(name)
-			mu.RLock()
-			ok := known[value]
-			mu.RUnlock()
-			if ok {
-				return value
-			}
 			mu.Lock()
 			defer mu.Unlock()
 			if !known[value] && len(known) >= limit {

@@ -114,13 +114,9 @@ func blocks(t *testing.T, lang string) []*block {
 		}
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			page, err := filepath.Rel(root, file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			found, err := blocksOf(filepath.ToSlash(page), string(text))
 			if err != nil {
 				t.Error(err)
@@ -129,4 +125,11 @@ func blocks(t *testing.T, lang string) []*block {
 		}
 	}
 	return all
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -120,9 +120,7 @@ func TestGoBlocksOfThePagesCompile(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir, cmd.Stderr = root, t.Output()
 	list, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	exports := make(map[string]string)
 	for line := range strings.Lines(string(list)) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")

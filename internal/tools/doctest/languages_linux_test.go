@@ -57,9 +57,7 @@ func TestProgramsHoldTheirLockUntilTheyEndOrItIsLost(t *testing.T) {
 			list := func() string {
 				t.Helper()
 				out, err := s.command(ctx, home, filepath.Join(s.bin, "built"), "ls", "--names").Output()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return string(out)
 			}
 			whole := s.command(ctx, home, append(slices.Clone(interpreters[lang]), b.text)...)
@@ -76,12 +74,8 @@ func TestProgramsHoldTheirLockUntilTheyEndOrItIsLost(t *testing.T) {
 			cmd.Env = append(cmd.Env, "PATH="+bin+":"+s.bin+":"+os.Getenv("PATH"))
 			cmd.Stderr = t.Output()
 			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, cmd.Start())
 			output := bufio.NewScanner(stdout)
 			if !output.Scan() {
 				t.Fatal("the program does not start to work")
@@ -92,12 +86,8 @@ func TestProgramsHoldTheirLockUntilTheyEndOrItIsLost(t *testing.T) {
 			}
 			// From here on the first renewal fails, and the second one hangs.
 			const stub = "#!/bin/sh\n[ -e failed ] && exec tail -f /dev/null\ntouch failed\nexit 69\n"
-			if err := os.WriteFile(filepath.Join(bin, "stub"), []byte(stub), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(filepath.Join(bin, "stub"), filepath.Join(bin, "holdfast")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(bin, "stub"), []byte(stub), 0o755))
+			must(t, os.Rename(filepath.Join(bin, "stub"), filepath.Join(bin, "holdfast")))
 			begin := time.Now()
 			if output.Scan() {
 				t.Errorf("it works without the lock: %s", output.Text())
@@ -119,9 +109,7 @@ func aScriptEndsBetweenTwoStepsIfItsLockIsLost(t *testing.T, s *shell) {
 		"migrate": `holdfast break "$HOLDFAST_NAME" --id "$HOLDFAST_ID"`,
 		"restart": "touch restarted",
 	} {
-		if err := os.WriteFile(filepath.Join(home, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(home, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 	}
 	cmd := s.command(t.Context(), home, "sh", "-c", b.text) // as POSIX defines it, and not as bash does
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 79 {

@@ -73,16 +73,12 @@ func newShell(t *testing.T) *shell {
 	replace := []string{"HOLDFAST", holdfast}
 	for _, name := range []string{"go", "make", "sleep"} {
 		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		replace = append(replace, strings.ToUpper(name), path)
 	}
 	for name, text := range wrappers {
 		text = "#!/bin/sh\n" + strings.NewReplacer(replace...).Replace(text) + "\n"
-		if err := os.WriteFile(filepath.Join(s.bin, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(s.bin, name), []byte(text), 0o755))
 	}
 	return s
 }
@@ -130,9 +126,7 @@ func (s *shell) run(t *testing.T, b *block) error {
 		folder = root
 	} else {
 		for _, m := range localScript.FindAllStringSubmatch(b.text, -1) {
-			if err := os.WriteFile(filepath.Join(folder, m[1]), []byte("#!/bin/sh\necho "+m[1]+" runs\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(folder, m[1]), []byte("#!/bin/sh\necho "+m[1]+" runs\n"), 0o755))
 		}
 	}
 	if strings.Contains(b.text, "cd my-program") {
@@ -157,25 +151,17 @@ func (s *shell) run(t *testing.T, b *block) error {
 func makeProgram(t *testing.T, folder string) {
 	t.Helper()
 	clone, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(clone, filepath.Join(folder, "holdfast")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Symlink(clone, filepath.Join(folder, "holdfast")))
 	program := filepath.Join(folder, "my-program")
-	if err := os.Mkdir(program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(program, 0o755))
 	var code string
 	for _, b := range blocks(t, "go") {
 		if b.page == "README.md" && strings.HasPrefix(b.text, "package main\n") {
 			code = b.text
 		}
 	}
-	if err := os.WriteFile(filepath.Join(program, "main.go"), []byte(code), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(program, "main.go"), []byte(code), 0o644))
 }
 
 // goEnv returns the folders of the go command, which it derives from HOME otherwise.
@@ -183,9 +169,7 @@ func goEnv(t *testing.T) []string {
 	t.Helper()
 	names := []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOFLAGS", "GOSUMDB", "GONOSUMDB"}
 	out, err := exec.CommandContext(t.Context(), "go", append([]string{"env"}, names...)...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	values := strings.Split(string(out), "\n")
 	var env []string
 	for i, name := range names {
