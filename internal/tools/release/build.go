@@ -15,12 +15,18 @@ type release struct {
 	clone   string
 	temp    string
 	proxies string // proxies for third-party modules, as in GOPROXY
+
+	modCache   string // of the maintainer and of all users
+	proxyCache string // a module cache that contains only the release
 }
 
 // newRelease clones repo into temp.
 func newRelease(ctx context.Context, repo, temp, version string) *release {
 	checkVersionSyntax(version)
-	r := &release{version: version, repo: repo, clone: filepath.Join(temp, "clone"), temp: temp}
+	r := &release{
+		version: version, repo: repo, clone: filepath.Join(temp, "clone"), temp: temp,
+		modCache: filepath.Join(temp, "modules"), proxyCache: filepath.Join(temp, "proxy"),
+	}
 	command{}.run(ctx, "git", "clone", "-q", repo, r.clone)
 	env := command{}.lines(ctx, "go", "env", "GOMODCACHE", "GOPROXY")
 	// Modules that the user already has come from the user's module cache, which can serve as
@@ -125,7 +131,7 @@ func (r *release) maintainer() []string {
 	return []string{
 		"GOWORK=off",
 		"GOFLAGS=-modcacherw",
-		"GOMODCACHE=" + r.modCache(),
+		"GOMODCACHE=" + r.modCache,
 		"GOPROXY=" + r.proxies,
 		"GONOPROXY=" + root,
 		"GONOSUMDB=" + root,
@@ -142,8 +148,8 @@ func (r *release) user() []string {
 		"GOWORK=off",
 		// With -trimpath the build cache does not depend on where the modules are.
 		"GOFLAGS=-modcacherw -trimpath",
-		"GOMODCACHE=" + r.modCache(),
-		"GOPROXY=" + proxyOf(r.proxyCache()) + "," + r.proxies,
+		"GOMODCACHE=" + r.modCache,
+		"GOPROXY=" + proxyOf(r.proxyCache) + "," + r.proxies,
 		"GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=",
 		// Our modules are not in the checksum database yet. Other modules were compared with
 		// the go.sum files of the repository when they were added to the module cache.
@@ -151,25 +157,15 @@ func (r *release) user() []string {
 	}
 }
 
-// modCache is the module cache of the maintainer and of all users.
-func (r *release) modCache() string {
-	return filepath.Join(r.temp, "modules")
-}
-
-// proxyCache is a module cache that contains only the release.
-func (r *release) proxyCache() string {
-	return filepath.Join(r.temp, "proxy")
-}
-
 // fillProxy fills the proxy with the release, from the tags of the clone. It removes our
 // modules from the module cache, so that users get them from the proxy.
 func (r *release) fillProxy(ctx context.Context) {
 	root := filepath.FromSlash(r.modules[0].Path)
 	for _, dir := range []string{
-		r.proxyCache(),
-		filepath.Join(r.modCache(), "cache", "vcs"),
-		filepath.Join(r.modCache(), "cache", "download", root),
-		filepath.Join(r.modCache(), filepath.Dir(root)),
+		r.proxyCache,
+		filepath.Join(r.modCache, "cache", "vcs"),
+		filepath.Join(r.modCache, "cache", "download", root),
+		filepath.Join(r.modCache, filepath.Dir(root)),
 	} {
 		ok(os.RemoveAll(dir))
 	}
@@ -177,6 +173,6 @@ func (r *release) fillProxy(ctx context.Context) {
 	for _, m := range r.modules {
 		download = append(download, m.Path+"@"+r.version)
 	}
-	c := command{dir: r.temp, env: append(r.maintainer(), "GOMODCACHE="+r.proxyCache())}
+	c := command{dir: r.temp, env: append(r.maintainer(), "GOMODCACHE="+r.proxyCache)}
 	c.run(ctx, "go", download...)
 }

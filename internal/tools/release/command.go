@@ -17,20 +17,17 @@ type failure struct{ error }
 
 func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
-// ok fails if there is an error.
 func ok(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// value returns a value, or fails.
 func value[T any](v T, err error) T {
 	ok(err)
 	return v
 }
 
-// attempt calls f, and returns the error of the step that failed.
 func attempt(f func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {

@@ -11,7 +11,6 @@ import (
 	"strings"
 )
 
-// platforms are the platforms for which commands are built.
 var platforms = []string{
 	"darwin/amd64", "darwin/arm64",
 	"linux/amd64", "linux/arm64",

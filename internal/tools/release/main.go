@@ -1,7 +1,7 @@
 // Command release prepares, checks and packs a release of all modules of this repository.
 //
 //	release check               release the working tree into a temporary folder and use it as users will
-//	release tag [-n] VERSION    the same for the last commit, then tag it; -n stops before the tags
+//	release tag VERSION         the same for the last commit, then tag it; pushes nothing
 //	release dist VERSION DIR    write archives of the command for all platforms into DIR
 //
 // In the repository the modules find each other by replace directives, and require each
@@ -19,7 +19,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -41,24 +40,16 @@ func main() {
 const checkVersion = "v0.0.1-check"
 
 func run(ctx context.Context, args []string) {
-	const usage = "usage: release check | release tag [-n] VERSION | release dist VERSION DIR"
-	if len(args) == 0 {
-		fail(usage)
-	}
-	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
-	dryRun := flags.Bool("n", false, "tag: do everything but the tags")
-	ok(flags.Parse(args[1:]))
 	repo := value(os.Getwd())
-	operands := flags.Args()
 	switch {
-	case args[0] == "check" && len(operands) == 0:
+	case len(args) == 1 && args[0] == "check":
 		checkWorkingTree(ctx, repo)
-	case args[0] == "tag" && len(operands) == 1:
-		tag(ctx, repo, operands[0], *dryRun)
-	case args[0] == "dist" && len(operands) == 2:
-		dist(ctx, repo, operands[0], operands[1])
+	case len(args) == 2 && args[0] == "tag":
+		tag(ctx, repo, args[1])
+	case len(args) == 3 && args[0] == "dist":
+		dist(ctx, repo, args[1], args[2])
 	default:
-		fail(usage)
+		fail("usage: release check | release tag VERSION | release dist VERSION DIR")
 	}
 }
 
@@ -80,14 +71,12 @@ func checkWorkingTree(ctx context.Context, repo string) {
 	})
 }
 
-// inTempDir runs f with a temporary folder, and removes the folder afterwards.
 func inTempDir(f func(temp string)) {
 	temp := value(os.MkdirTemp("", "holdfast-release-"))
 	defer os.RemoveAll(temp)
 	f(temp)
 }
 
-// step prints what happens next.
 func step(format string, args ...any) {
 	fmt.Printf("== release: "+format+"\n", args...)
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // tag releases the last commit of repo: it checks the release and then tags it in repo. It
-// pushes nothing. A dry run stops before the tags.
-func tag(ctx context.Context, repo, version string, dryRun bool) {
+// pushes nothing.
+func tag(ctx context.Context, repo, version string) {
 	git := command{dir: repo}
 	if changes := git.run(ctx, "git", "status", "--porcelain"); changes != "" {
 		fail("commit your changes first:\n%s", changes)
@@ -29,9 +29,6 @@ func tag(ctx context.Context, repo, version string, dryRun bool) {
 		r.check(ctx)
 		commit := r.git(ctx, "rev-parse", "HEAD")
 		fmt.Printf("commit %s\ntags   %s\n", commit, strings.Join(tags, "\n       "))
-		if dryRun {
-			return
-		}
 		git.run(ctx, "git", "fetch", "-q", "--no-tags", r.clone, "refs/tags/"+tags[0])
 		for _, name := range tags {
 			git.run(ctx, "git", "tag", "-m", "Release "+name, name, commit)

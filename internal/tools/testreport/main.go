@@ -144,7 +144,6 @@ func reason(lines []string) string {
 	return said
 }
 
-// sum prints the skipped tests and the totals.
 func (r *report) sum() {
 	for _, s := range r.skipped {
 		fmt.Fprintln(r.w, "SKIP", s)
