@@ -120,5 +120,6 @@ func openQuorum(t testing.TB, nodes []quorum.Node, opts quorum.Options) *quorum.
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { q.Close() })
 	return q
 }

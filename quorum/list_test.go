@@ -9,69 +9,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A lister is a node whose listings a test can make fail.
-type lister struct {
-	*gate
-	list func(ctx context.Context, q store.Query) error
-}
-
-func (l *lister) List(ctx context.Context, q store.Query) (store.Page, error) {
-	l.mu.Lock()
-	list := l.list
-	l.mu.Unlock()
-	if list != nil {
-		if err := list(ctx, q); err != nil {
-			return store.Page{}, err
-		}
-	}
-	return l.Store.List(ctx, q)
-}
-
-func (l *lister) setList(list func(ctx context.Context, q store.Query) error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = list
-}
-
-func listers(t *testing.T, opts quorum.Options) ([]*lister, *quorum.Store) {
-	t.Helper()
-	var all []*lister
-	var nodes []quorum.Node
-	for i := range 3 {
-		l := &lister{gate: &gate{Store: memstore.New()}}
-		all = append(all, l)
-		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: l})
-	}
-	q := openQuorum(t, nodes, opts)
-	t.Cleanup(func() { q.Close() })
-	return all, q
-}
-
 // Some names have the votes of two nodes only. The listing of a node fails or hangs, and the node may
 // answer questions about one name.
 func TestEveryNameIsListedOnce(t *testing.T) {
-	faults := map[string]func(context.Context, store.Query) error{
-		"no fault": nil,
-		"fails":    func(context.Context, store.Query) error { return errDown },
-		"fails for many names": func(_ context.Context, q store.Query) error {
-			if q.Name == "" {
-				return errDown
-			}
-			return nil
-		},
-		"hangs": func(ctx context.Context, _ store.Query) error { <-ctx.Done(); return ctx.Err() },
-	}
+	faults := map[string]fault{"no fault": nil, "fails": down, "fails for many names": only(down, "List"), "hangs": lose}
 	for name, fault := range faults {
 		for _, limit := range []int{0, 7, 1} {
 			t.Run(fmt.Sprintf("%s, pages of %d", name, limit), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const names = 60
-					nodes, q := listers(t, quorum.Options{})
+					nodes, q := gates(t, 3, quorum.Options{})
 					var all []store.Request
 					for i := range names {
 						all = append(all, request(fmt.Sprint("name", i)))
@@ -84,7 +35,7 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 						}
 					}
 					for faulty := range 3 {
-						nodes[faulty].setList(fault)
+						nodes[faulty].set(fault, nil)
 						seen := make(map[string]int)
 						for query := (store.Query{Prefix: "name", Limit: limit}); ; {
 							begin := time.Now()
@@ -105,7 +56,7 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 								break
 							}
 						}
-						nodes[faulty].setList(nil)
+						nodes[faulty].set(nil, nil)
 						time.Sleep(time.Second)
 						q.List(t.Context(), store.Query{Name: "any"}) // it answers again
 						for i := range names {
@@ -122,19 +73,17 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 
 func TestListFailsIfAMajorityDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes, q := listers(t, quorum.Options{})
+		nodes, q := gates(t, 3, quorum.Options{})
 		mustAcquire(t, q, request("n"))
 		queries := []store.Query{{}, {Name: "n"}, {Prefix: "other"}} // all names are looked up, one, and none
-		for _, n := range nodes[1:] {
-			n.setList(func(context.Context, store.Query) error { return errDown })
-		}
+		setAll(nodes[1:], down, nil)
 		for _, query := range queries {
 			var failed *quorum.NodesError
 			if page, err := q.List(t.Context(), query); !errors.As(err, &failed) || len(failed.Nodes) != 2 || failed.Confirmed != 1 {
 				t.Errorf("%+v, %v, want an error of two nodes, and that one confirmed", page, err)
 			}
 		}
-		nodes[0].setList(func(context.Context, store.Query) error { return errDown })
+		nodes[0].set(down, nil)
 		for _, query := range queries {
 			if page, err := q.List(t.Context(), query); err == nil || !strings.Contains(err.Error(), ": 0 of 3 nodes confirmed, 2 are needed: node0: ") {
 				t.Errorf("%+v, %v, want that no node confirmed", page, err)
@@ -151,10 +100,8 @@ func TestListFailsIfAMajorityDoesNotAnswer(t *testing.T) {
 // A caller of List that has little time is not a reason to distrust the nodes.
 func TestListWithAShortDeadlineDoesNotMakeNodesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes, q := listers(t, quorum.Options{Report: func(node string, err error) { t.Errorf("%s: %v", node, err) }})
-		for _, n := range nodes {
-			n.setList(func(context.Context, store.Query) error { time.Sleep(100 * time.Millisecond); return nil })
-		}
+		nodes, q := gates(t, 3, quorum.Options{Report: func(node string, err error) { t.Errorf("%s: %v", node, err) }})
+		setAll(nodes, slow(100*time.Millisecond), nil)
 		for _, query := range []store.Query{{}, {Name: "n"}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			if _, err := q.List(ctx, query); err != context.DeadlineExceeded {

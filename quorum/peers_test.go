@@ -6,41 +6,54 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // hosts returns servers that several clients use.
 func hosts(n int) (all []*server) {
-	for i := range n {
-		s := &server{gate: &gate{Store: memstore.New()}}
-		s.restart(fmt.Sprint("run", i), time.Hour)
-		all = append(all, s)
+	for i, g := range newGates(n) {
+		g.features = store.FeatureHosts
+		all = append(all, &server{gate: g, id: fmt.Sprint("run", i), uptime: time.Hour})
 	}
 	return all
 }
 
-// nodesOn returns nodes on some of the servers.
-func nodesOn(all []*server, indexes ...int) (nodes []quorum.Node) {
-	for _, i := range indexes {
-		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{all[i]}})
+// seenAs returns the same servers as another client sees them: faults and restarts of one are unknown to the other.
+func seenAs(all []*server) (own []*server) {
+	own = hosts(len(all))
+	for i, s := range all {
+		own[i].Store = s.Store
 	}
-	return nodes
+	return own
 }
 
-// join opens a quorum of some of the servers for one more client.
+// empty ends a lease at some servers, as if they had lost their data.
+func empty(t *testing.T, req store.Request, servers ...*server) {
+	t.Helper()
+	for _, s := range servers {
+		s.Store.Leave(t.Context(), req.Name, req.ID)
+	}
+}
+
+// use opens a quorum of all servers, and makes no call.
+func use(t *testing.T, all []*server) *quorum.Store {
+	t.Helper()
+	return openQuorum(t, named(all), quorum.Options{})
+}
+
+// join opens a quorum of some of the servers for one more client, which makes a call.
 func join(t *testing.T, all []*server, opts quorum.Options, indexes ...int) (*quorum.Store, error) {
 	t.Helper()
-	nodes := nodesOn(all, indexes...)
-	if opts.Report == nil {
-		opts.Report = func(string, error) {}
+	var nodes []quorum.Node
+	for _, i := range indexes {
+		nodes = append(nodes, named(all)[i])
 	}
+	opts.Report = func(string, error) {}
 	q, err := quorum.New(t.Context(), nodes, opts)
 	if err == nil {
 		t.Cleanup(func() { q.Close() })
@@ -49,6 +62,23 @@ func join(t *testing.T, all []*server, opts quorum.Options, indexes ...int) (*qu
 		q.Leave(t.Context(), req.Name, req.ID)
 	}
 	return q, err
+}
+
+func mustJoin(t *testing.T, all []*server, opts quorum.Options, indexes ...int) *quorum.Store {
+	t.Helper()
+	q, err := join(t, all, opts, indexes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// wantMisfit opens a quorum of some of the servers, whose list must be refused.
+func wantMisfit(t *testing.T, all []*server, opts quorum.Options, indexes ...int) {
+	t.Helper()
+	if _, err := join(t, all, opts, indexes...); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("error %v, want that the list is refused", err)
+	}
 }
 
 func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
@@ -68,9 +98,7 @@ func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := hosts(6)
-				if _, err := join(t, all, quorum.Options{}, test.first...); err != nil {
-					t.Fatal(err)
-				}
+				mustJoin(t, all, quorum.Options{}, test.first...)
 				synctest.Wait() // until all nodes are told
 				_, err := join(t, all, quorum.Options{}, test.next...)
 				if (err == nil) != test.fits {
@@ -84,50 +112,25 @@ func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// An unreached is a server that cannot be identified.
-type unreached struct{ locatedServer }
-
-func (unreached) Server(context.Context) (quorum.Server, error) { return quorum.Server{}, errDown }
-
 // A client that knows the servers under other names may have ended before it told all of them.
 func TestListThatWasNotToldToAllNodesFits(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("a node is reached later: ", late), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := hosts(3)
-				open := func(names string, missing func(context.Context, string) error) (*quorum.Store, error) {
-					var nodes []quorum.Node
+				rename := func(name string, all []*server) (nodes []quorum.Node) {
 					for i, s := range all {
-						own := &server{gate: &gate{Store: s.gate.Store}}
-						own.restart(fmt.Sprint("run", i), time.Hour)
-						node := quorum.Node{Name: fmt.Sprint(names, i), Store: locatedServer{own}}
-						if i == 2 && missing != nil {
-							own.set(missing, nil)
-							if late {
-								node.Store = unreached{locatedServer{own}}
-							}
-						}
-						nodes = append(nodes, node)
+						nodes = append(nodes, quorum.Node{Name: fmt.Sprint(name, i), Store: s})
 					}
-					return quorum.New(t.Context(), nodes, quorum.Options{Report: func(string, error) {}})
+					return nodes
 				}
-				one, err := open("host", func(_ context.Context, call string) error {
-					if call == "Acquire" || late {
-						return errDown
-					}
-					return nil
-				})
-				if err != nil {
-					t.Fatal(err)
+				own := seenAs(all)
+				if own[2].set(only(down, "Acquire"), nil); late {
+					own[2].set(down, nil)
 				}
-				defer one.Close()
-				mustAcquire(t, one, request("n"))
+				mustAcquire(t, openQuorum(t, rename("host", own), quorum.Options{}), request("n"))
 				synctest.Wait()
-				two, err := open("address", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer two.Close()
+				two := openQuorum(t, rename("address", all), quorum.Options{})
 				mustAcquire(t, two, request("another"))
 			})
 		})
@@ -138,25 +141,10 @@ func TestListThatWasNotToldToAllNodesFits(t *testing.T) {
 func TestListThatDoesNotFitIsRefusedIfANodeOfTheOtherWasNotReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
-		var nodes []quorum.Node
-		for i, s := range all[:3] {
-			node := quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}}
-			if i == 2 {
-				own := &server{gate: &gate{Store: s.gate.Store}}
-				own.set(down, nil)
-				node.Store = unreached{locatedServer{own}}
-			}
-			nodes = append(nodes, node)
-		}
-		one, err := quorum.New(t.Context(), nodes, quorum.Options{Report: func(string, error) {}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer one.Close()
-		mustAcquire(t, one, request("n"))
-		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("error %v, want ErrInvalid", err)
-		}
+		own := seenAs(all[:3])
+		own[2].set(down, nil)
+		mustAcquire(t, use(t, own), request("n"))
+		wantMisfit(t, all, quorum.Options{}, 1, 2, 3)
 	})
 }
 
@@ -165,43 +153,25 @@ func TestListThatDoesNotFitIsRefusedIfANodeOfTheOtherWasNotReached(t *testing.T)
 func TestNodeThatIsReachedLaterDoesNotCountIfAnotherListDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
-		var reached atomic.Bool
-		open := func(names string, indexes ...int) (own map[int]*server, q *quorum.Store, err error) {
-			own = make(map[int]*server)
+		open := func(names string, indexes ...int) ([]*server, *quorum.Store) {
+			own := seenAs(all)
+			own[3].set(down, nil)
 			var nodes []quorum.Node
 			for _, i := range indexes {
-				own[i] = &server{gate: &gate{Store: all[i].gate.Store}}
-				own[i].restart(fmt.Sprint("run", i), time.Hour)
-				node := quorum.Node{Name: fmt.Sprint(names, i), Store: locatedServer{own[i]}}
-				if i == 3 {
-					own[i].set(down, nil)
-					node.Store = lateServer{locatedServer{own[i]}, &reached}
-				}
-				nodes = append(nodes, node)
+				nodes = append(nodes, quorum.Node{Name: fmt.Sprint(names, i), Store: own[i]})
 			}
-			q, err = quorum.New(t.Context(), nodes, quorum.Options{Report: func(string, error) {}})
-			if err == nil {
-				t.Cleanup(func() { q.Close() })
-			}
-			return own, q, err
+			return own, openQuorum(t, nodes, quorum.Options{})
 		}
-		ownA, a, err := open("host", 0, 1, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ownA, a := open("host", 0, 1, 3)
 		mustAcquire(t, a, request("first"))
 		synctest.Wait()
-		ownB, b, err := open("address", 0, 1, 2)
-		if err != nil {
-			t.Fatal(err) // the node that was not reached may be the one that the list of the other client lacks
-		}
+		ownB, b := open("address", 0, 1, 2) // the node that was not reached may be the one that the other list lacks
 		mustAcquire(t, b, request("second"))
 		synctest.Wait()
 		ownA[1].set(down, nil)
 		ownB[0].set(down, nil)
 		mustAcquire(t, b, request("n"))
 		synctest.Wait()
-		reached.Store(true)
 		ownA[3].set(nil, nil)
 		for k := range 3 {
 			out, err := a.Acquire(t.Context(), request("n"))
@@ -217,24 +187,17 @@ func TestNodeThatIsReachedLaterDoesNotCountIfAnotherListDoesNotFit(t *testing.T)
 func TestListThatDoesNotFitIsRefusedWhenANodeWasReachedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
-		var reached atomic.Bool
-		nodes := nodesOn(all, 0, 1, 2)
-		nodes[2].Store = lateServer{locatedServer{all[2]}, &reached}
 		all[2].set(down, nil)
-		q := openQuorum(t, nodes, quorum.Options{})
-		defer q.Close()
+		q := use(t, all[:3])
 		for range 2 { // the second call looks at the lists of others
 			mustAcquire(t, q, request("n"+store.NewID().String()))
 			time.Sleep(time.Second)
 		}
-		reached.Store(true)
 		all[2].set(nil, nil)
 		time.Sleep(5 * time.Second)
 		mustAcquire(t, q, request("reached"))
 		time.Sleep(time.Second)
-		if _, err := join(t, all, quorum.Options{}, 0, 1, 3); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("error %v, want that the list is refused", err)
-		}
+		wantMisfit(t, all, quorum.Options{}, 0, 1, 3)
 	})
 }
 
@@ -244,33 +207,18 @@ func TestListThatDoesNotFitIsRefusedIfServersCannotBeIdentified(t *testing.T) {
 		t.Run(fmt.Sprint("they have no identity: ", nameless), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := hosts(4)
-				open := func(indexes ...int) (*quorum.Store, error) {
-					var nodes []quorum.Node
-					var delay time.Duration
-					for _, i := range indexes {
-						var node quorum.Node
-						node, delay = quorum.Node{Name: fmt.Sprint("node", i), Store: unreached{locatedServer{all[i]}}}, -1
-						if nameless {
-							all[i].restart("", time.Hour)
-							node.Store, delay = locatedServer{all[i]}, 0
-						}
-						nodes = append(nodes, node)
+				delay := time.Duration(-1)
+				setAll(all, only(down, "Server"), nil)
+				if nameless {
+					delay = 0
+					setAll(all, nil, nil)
+					for _, s := range all {
+						s.restart("", time.Hour)
 					}
-					q, err := quorum.New(t.Context(), nodes, quorum.Options{RestartDelay: delay, Report: func(string, error) {}})
-					if err == nil {
-						t.Cleanup(func() { q.Close() })
-					}
-					return q, err
 				}
-				one, err := open(0, 1, 2)
-				if err != nil {
-					t.Fatal(err)
-				}
-				mustAcquire(t, one, request("n"))
+				mustAcquire(t, mustJoin(t, all, quorum.Options{RestartDelay: delay}, 0, 1, 2), request("n"))
 				synctest.Wait()
-				if _, err := open(1, 2, 3); !errors.Is(err, store.ErrInvalid) {
-					t.Errorf("error %v, want that the list is refused", err)
-				}
+				wantMisfit(t, all, quorum.Options{RestartDelay: delay}, 1, 2, 3)
 			})
 		})
 	}
@@ -280,10 +228,7 @@ func TestListThatDoesNotFitIsRefusedIfServersCannotBeIdentified(t *testing.T) {
 func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
-		q, err := join(t, all, quorum.Options{}, 0, 1, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
 		req := request("n")
 		mustAcquire(t, q, req)
 		for range 10 { // the list stays known while the client is used
@@ -291,13 +236,9 @@ func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
 			mustRenew(t, q, req)
 		}
 		time.Sleep(40 * time.Second)
-		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err == nil {
-			t.Error("a list that does not fit was accepted while the other one is in use")
-		}
+		wantMisfit(t, all, quorum.Options{}, 1, 2, 3)
 		time.Sleep(time.Minute)
-		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err != nil {
-			t.Error(err)
-		}
+		mustJoin(t, all, quorum.Options{}, 1, 2, 3)
 	})
 }
 
@@ -305,18 +246,11 @@ func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
 func TestListOfTheFirstStepOfARolloutIsForgottenInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
-		first, err := join(t, all, quorum.Options{}, 0, 1, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
 		mustAcquire(t, first, request("n"))
-		if _, err := join(t, all, quorum.Options{}, 0, 1, 2, 3); err != nil {
-			t.Fatal(err)
-		}
+		mustJoin(t, all, quorum.Options{}, 0, 1, 2, 3)
 		time.Sleep(request("n").TTL + time.Minute)
-		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err != nil {
-			t.Error(err)
-		}
+		mustJoin(t, all, quorum.Options{}, 1, 2, 3)
 	})
 }
 
@@ -325,10 +259,7 @@ func TestClientFindsOutThatAnotherListDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
 		two := make([]*quorum.Store, 2)
-		tellLater := func(context.Context, string) error { time.Sleep(10 * time.Millisecond); return nil }
-		for _, s := range all {
-			s.set(tellLater, nil)
-		}
+		setAll(all, only(slow(10*time.Millisecond), "Acquire"), nil)
 		held := request("held") // by the first call, because the next one looks at the lists
 		first := func(q *quorum.Store, req store.Request) {
 			if a, err := q.Acquire(t.Context(), req); err != nil || !a.Granted() {
@@ -337,12 +268,7 @@ func TestClientFindsOutThatAnotherListDoesNotFit(t *testing.T) {
 		}
 		var calls sync.WaitGroup
 		for i := range two {
-			var nodes []quorum.Node
-			for k := i; k < i+3; k++ {
-				nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", k), Store: locatedServer{all[k]}})
-			}
-			two[i] = openQuorum(t, nodes, quorum.Options{})
-			defer two[i].Close()
+			two[i] = openQuorum(t, named(all)[i:i+3], quorum.Options{})
 		}
 		calls.Go(func() { first(two[0], held) })
 		calls.Go(func() { first(two[1], request("other")) })
@@ -367,14 +293,8 @@ func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
 	const long = 10 * time.Minute
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
-		short, err := join(t, all, quorum.Options{}, 0, 1, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := join(t, all, quorum.Options{}, 0, 1, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		short := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
+		other := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
 		time.Sleep(time.Hour) // records of what was used before are over
 		if !granted(t, short) {
 			t.Fatal("not granted")
@@ -384,8 +304,7 @@ func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
 		mustAcquire(t, other, req)
 		synctest.Wait()
 		all[2].set(down, nil) // the lease is at nodes 0 and 1, and node 0 restarts empty
-		all[2].Store.Leave(t.Context(), req.Name, req.ID)
-		all[0].Store.Leave(t.Context(), req.Name, req.ID)
+		empty(t, req, all[0], all[2])
 		all[0].restart("run again", 0)
 		all[2].set(nil, nil)
 		for range 9 {
@@ -393,8 +312,7 @@ func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
 			if granted(t, short) {
 				t.Fatal("two holders")
 			}
-			all[0].Store.Leave(t.Context(), req.Name, req.ID)
-			all[2].Store.Leave(t.Context(), req.Name, req.ID)
+			empty(t, req, all[0], all[2])
 		}
 	})
 }
@@ -403,18 +321,13 @@ func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
 func TestListIsKnownWhileALeaseIsHeldWithAFixedRestartDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
-		q, err := join(t, all, quorum.Options{RestartDelay: 30 * time.Second}, 0, 1, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := mustJoin(t, all, quorum.Options{RestartDelay: 30 * time.Second}, 0, 1, 2)
 		mustAcquire(t, q, request("first of the period"))
 		synctest.Wait()
 		time.Sleep(29 * time.Second)
 		mustAcquire(t, q, request("n"))
 		time.Sleep(20 * time.Second)
-		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err == nil {
-			t.Error("a list that does not fit was accepted while a lease of the other one is held")
-		}
+		wantMisfit(t, all, quorum.Options{}, 1, 2, 3)
 	})
 }
 
@@ -424,13 +337,8 @@ func TestFirstCallsDoNotWaitForEachOther(t *testing.T) {
 	const trip = 50 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
-		var nodes []quorum.Node
-		for i, s := range all {
-			s.set(func(context.Context, string) error { time.Sleep(trip); return nil }, nil)
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
-		}
-		q := openQuorum(t, nodes, quorum.Options{})
-		defer q.Close()
+		setAll(all, only(slow(trip), "Acquire"), nil)
+		q := use(t, all)
 		var calls sync.WaitGroup
 		for i := range 20 {
 			calls.Go(func() {
@@ -452,57 +360,26 @@ func TestFirstCallsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// A lateServer cannot be identified until it is reached.
-type lateServer struct {
-	locatedServer
-	reached *atomic.Bool
-}
-
-func (l lateServer) Server(ctx context.Context) (quorum.Server, error) {
-	if !l.reached.Load() {
-		return quorum.Server{}, errDown
-	}
-	return l.locatedServer.Server(ctx)
-}
-
 // A client could not reach a node when it was opened. Before its first call, another client takes a
 // long lease, and that node restarts without it.
 func TestNodeThatIsReachedLaterDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
-		var reached atomic.Bool
-		var nodes []quorum.Node
-		for i, s := range all {
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
-		}
-		nodes[0].Store = lateServer{locatedServer{all[0]}, &reached}
-		idle := openQuorum(t, nodes, quorum.Options{})
-		defer idle.Close()
-		other, err := join(t, all, quorum.Options{}, 0, 1, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		own := seenAs(all)
+		own[0].set(only(down, "Server"), nil)
+		idle := use(t, own)
+		other := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
 		req := request("probe")
 		req.TTL = 10 * time.Minute
 		mustAcquire(t, other, req)
 		synctest.Wait()
-		for _, i := range []int{0, 2} { // the lease was at nodes 0 and 1, and node 0 restarts empty
-			all[i].Store.Leave(t.Context(), req.Name, req.ID)
-		}
-		all[0].restart("run again", time.Minute)
-		reached.Store(true)
+		empty(t, req, all[0], all[2]) // the lease was at nodes 0 and 1, and node 0 restarts empty
+		own[0].restart("run again", time.Minute)
+		own[0].set(nil, nil)
 		if granted(t, idle) {
 			t.Error("two holders")
 		}
 	})
-}
-
-// A slowLister is a server whose List takes long.
-type slowLister struct{ locatedServer }
-
-func (s slowLister) List(ctx context.Context, q store.Query) (store.Page, error) {
-	time.Sleep(5 * time.Millisecond)
-	return s.locatedServer.List(ctx, q)
 }
 
 // While another client was idle, a client began to use a larger TTL, and a node restarted without its
@@ -511,27 +388,18 @@ func (s slowLister) List(ctx context.Context, q store.Query) (store.Page, error)
 func TestNodeDoesNotCountWhileTheTTLsOfOtherClientsAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
-		var nodes []quorum.Node
-		for i, s := range all {
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: slowLister{locatedServer{s}}})
-		}
-		idle := openQuorum(t, nodes, quorum.Options{})
-		defer idle.Close()
+		setAll(all, only(slow(5*time.Millisecond), "Lookup"), nil)
+		idle := use(t, all)
 		if !granted(t, idle) {
 			t.Fatal("not granted before the restart")
 		}
 		time.Sleep(time.Second)
-		other, err := join(t, all, quorum.Options{}, 0, 1, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
 		req := request("probe")
 		req.TTL = 10 * time.Minute
 		mustAcquire(t, other, req)
 		synctest.Wait()
-		for _, i := range []int{0, 2} { // the lease was at nodes 0 and 1, and node 0 restarts empty
-			all[i].Store.Leave(t.Context(), req.Name, req.ID)
-		}
+		empty(t, req, all[0], all[2]) // the lease was at nodes 0 and 1, and node 0 restarts empty
 		time.Sleep(40 * time.Second)
 		all[0].restart("run again", 39*time.Second)
 		first := make(chan error)
@@ -539,7 +407,7 @@ func TestNodeDoesNotCountWhileTheTTLsOfOtherClientsAreRead(t *testing.T) {
 			_, err := idle.Acquire(t.Context(), request("another"))
 			first <- err
 		}()
-		time.Sleep(time.Millisecond) // less than List takes
+		time.Sleep(time.Millisecond) // less than a lookup takes
 		if granted(t, idle) {
 			t.Error("two holders")
 		}
@@ -547,18 +415,6 @@ func TestNodeDoesNotCountWhileTheTTLsOfOtherClientsAreRead(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// use opens a quorum of all servers, and makes no call.
-func use(t *testing.T, all []*server) *quorum.Store {
-	t.Helper()
-	var nodes []quorum.Node
-	for i, s := range all {
-		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
-	}
-	q := openQuorum(t, nodes, quorum.Options{})
-	t.Cleanup(func() { q.Close() })
-	return q
 }
 
 // The first call with a TTL tells it to the nodes before.
@@ -578,9 +434,7 @@ func TestCallsWithANewTTLTakeNoLongerThanOthers(t *testing.T) {
 		}
 		all = hosts(3)
 		q = use(t, all)
-		for _, s := range all {
-			s.set(hang(forever), nil)
-		}
+		setAll(all, hang(forever), nil)
 		begin = time.Now()
 		var calls sync.WaitGroup
 		for i := range 5 {
@@ -610,22 +464,18 @@ func TestNoLeaseIsGrantedBeforeItsTTLIsKnown(t *testing.T) {
 		}
 		req := request("probe")
 		req.TTL = 10 * time.Minute
-		for _, s := range all {
-			s.set(down, nil)
-		}
+		setAll(all, down, nil)
 		for range 2 {
 			if _, err := q.Acquire(t.Context(), req); err == nil {
 				t.Fatal("granted by nodes that are down")
 			}
 			time.Sleep(time.Second)
 		}
-		for _, s := range all[:2] {
-			s.set(nil, nil)
-		}
+		setAll(all[:2], nil, nil)
 		mustAcquire(t, q, req)
 		time.Sleep(5 * time.Second)
 		all[2].set(nil, nil)
-		all[0].Store.Leave(t.Context(), req.Name, req.ID)
+		empty(t, req, all[0])
 		time.Sleep(time.Minute)
 		all[0].restart("run again", time.Minute)
 		if granted(t, other) {
@@ -645,37 +495,17 @@ func TestListThatCouldNotBeToldIsToldWithTheNextCall(t *testing.T) {
 		mustAcquire(t, q, request("repeated"))
 		synctest.Wait()
 		time.Sleep(31 * time.Second)
-		for _, s := range all {
-			s.set(down, nil)
-		}
+		setAll(all, down, nil)
 		if _, err := q.Acquire(t.Context(), request("n")); err == nil {
 			t.Fatal("granted by nodes that are down")
 		}
 		time.Sleep(time.Second)
-		for _, s := range all {
-			s.set(nil, nil)
-		}
+		setAll(all, nil, nil)
 		time.Sleep(10 * time.Second)
 		mustAcquire(t, q, request("n"))
 		time.Sleep(25 * time.Second)
-		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err == nil {
-			t.Error("a list that does not fit was accepted while a lease of the other one is held")
-		}
+		wantMisfit(t, all, quorum.Options{}, 1, 2, 3)
 	})
-}
-
-// A mute node does not list its locks for a time.
-type mute struct {
-	locatedServer
-	silent *atomic.Bool
-}
-
-func (m mute) List(ctx context.Context, q store.Query) (store.Page, error) {
-	if m.silent.Load() {
-		<-ctx.Done()
-		return store.Page{}, ctx.Err()
-	}
-	return m.locatedServer.List(ctx, q)
 }
 
 // A node that fails does not make two lists fit. When it is back, and the other list is no longer in use, the
@@ -683,14 +513,8 @@ func (m mute) List(ctx context.Context, q store.Query) (store.Page, error) {
 func TestListThatDoesNotFitIsRefusedWhileANodeIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
-		var silent atomic.Bool
-		nodes := nodesOn(all, 0, 1, 2)
-		nodes[0].Store = mute{locatedServer{all[0]}, &silent}
-		q := openQuorum(t, nodes, quorum.Options{})
-		defer q.Close()
-		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err != nil { // q has told nothing yet
-			t.Fatal(err)
-		}
+		q := use(t, all[:3])
+		mustJoin(t, all, quorum.Options{}, 1, 2, 3) // q has told nothing yet
 		refused := func() bool {
 			for range 2 { // the first call looks at the lists
 				q.Acquire(t.Context(), request("first"))
@@ -702,12 +526,12 @@ func TestListThatDoesNotFitIsRefusedWhileANodeIsSilent(t *testing.T) {
 		if !refused() {
 			t.Fatal("a list that does not fit was accepted")
 		}
-		silent.Store(true)
+		all[0].set(only(lose, "Lookup"), nil)
 		time.Sleep(31 * time.Second)
 		if !refused() {
 			t.Error("a list that does not fit was accepted when a node did not answer")
 		}
-		silent.Store(false)
+		all[0].set(nil, nil)
 		time.Sleep(2 * time.Minute)
 		if refused() {
 			t.Error("the list is refused, although no other one is in use")
@@ -720,20 +544,13 @@ func TestListThatDoesNotFitIsRefusedWhileANodeIsSilent(t *testing.T) {
 func TestNodeThatHangsDoesNotKeepAnotherOneFromCounting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
-		var silent atomic.Bool
-		nodes := []quorum.Node{{Name: "node0", Store: mute{locatedServer{all[0]}, &silent}}}
-		for i, s := range all[1:] {
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i+1), Store: locatedServer{s}})
-		}
-		q := openQuorum(t, nodes, quorum.Options{})
-		defer q.Close()
+		q := use(t, all)
 		if !granted(t, q) {
 			t.Fatal("not granted before")
 		}
 		time.Sleep(time.Hour)
 		all[1].restart("run again", time.Hour/2)
-		all[0].set(lose(), nil)
-		silent.Store(true)
+		all[0].set(lose, nil)
 		if _, err := q.Acquire(t.Context(), request("n")); err != nil {
 			t.Errorf("two nodes answer: %v", err)
 		}

@@ -16,19 +16,39 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A gate is a node that a test can disturb. Before and after each call it calls a function of the
-// test. The function may block, and may make the call fail.
+// A fault is called before or after each call to a node. It may block, and may make the call fail.
+type fault func(ctx context.Context, call string) error
+
+// A gate is a node that a test can disturb. It may belong to several quorums, none of which closes it.
 type gate struct {
 	*memstore.Store
+	features store.Features // that it has beside those of its store
+	timeout  time.Duration  // of its calls, if it bounds them itself
+	deaf     bool           // it cannot push: for example, its user may not subscribe
+
 	mu            sync.Mutex
-	before, after func(ctx context.Context, call string) error
+	before, after fault
 	calls         map[string]int
 }
 
-func (g *gate) set(before, after func(ctx context.Context, call string) error) {
+func (g *gate) set(before, after fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.before, g.after = before, after
+}
+
+// setAll sets the faults of several nodes.
+func setAll[N interface{ set(before, after fault) }](nodes []N, before, after fault) {
+	for _, n := range nodes {
+		n.set(before, after)
+	}
+}
+
+// hangs makes all calls block until the test ends, whatever their contexts do.
+func (g *gate) hangs(t *testing.T) {
+	forever := make(chan struct{})
+	t.Cleanup(func() { close(forever) })
+	g.set(hang(forever), nil)
 }
 
 // count returns how often some methods were called, or all of them if none is named.
@@ -87,44 +107,86 @@ func (g *gate) Break(ctx context.Context, name string, id store.ID) error {
 	return g.pass(ctx, "Break", func() error { return g.Store.Break(context.Background(), name, id) })
 }
 
+// List is called Lookup if it is about one name.
+func (g *gate) List(ctx context.Context, q store.Query) (p store.Page, err error) {
+	call := "List"
+	if q.Name != "" {
+		call = "Lookup"
+	}
+	err = g.pass(ctx, call, func() error { p, err = g.Store.List(context.Background(), q); return err })
+	return p, err
+}
+
+func (g *gate) Wait(ctx context.Context, name string, id store.ID) error {
+	if g.deaf {
+		return errors.New("NOPERM")
+	}
+	return g.Store.Wait(ctx, name, id)
+}
+
+func (g *gate) Capabilities() store.Capabilities {
+	c := g.Store.Capabilities()
+	c.Features |= g.features
+	c.Timeout = g.timeout
+	return c
+}
+
+func (*gate) Close() error { return nil }
+
+// newGates returns nodes.
+func newGates(n int) (all []*gate) {
+	for range n {
+		all = append(all, &gate{Store: memstore.New()})
+	}
+	return all
+}
+
+// named returns nodes of a quorum with the names node0, node1 and so on.
+func named[S store.Store](all []S) (nodes []quorum.Node) {
+	for i, s := range all {
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
+	}
+	return nodes
+}
+
 // gates returns nodes and a quorum of them.
 func gates(t *testing.T, n int, opts quorum.Options) ([]*gate, *quorum.Store) {
 	t.Helper()
-	var all []*gate
-	var nodes []quorum.Node
-	for i := range n {
-		g := &gate{Store: memstore.New()}
-		all = append(all, g)
-		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: g})
-	}
-	q := openQuorum(t, nodes, opts)
-	t.Cleanup(func() { q.Close() })
-	return all, q
+	all := newGates(n)
+	return all, openQuorum(t, named(all), opts)
 }
 
 // hang blocks until the channel is closed, whatever the context does.
-func hang(until <-chan struct{}) func(context.Context, string) error {
+func hang(until <-chan struct{}) fault {
 	return func(context.Context, string) error {
 		<-until
 		return nil
 	}
 }
 
-// lose blocks until the call ends, like a reply that never arrives. It concerns the calls that are
-// named, or all if none is named.
-func lose(calls ...string) func(context.Context, string) error {
-	return func(ctx context.Context, call string) error {
-		if len(calls) == 0 || slices.Contains(calls, call) {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		return nil
-	}
+// lose blocks until the call ends, like a reply that never arrives.
+func lose(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 var errDown = errors.New("connection reset")
 
 func down(context.Context, string) error { return errDown }
+
+func slow(d time.Duration) fault {
+	return func(context.Context, string) error { time.Sleep(d); return nil }
+}
+
+// only limits a fault to some calls.
+func only(f fault, calls ...string) fault {
+	return func(ctx context.Context, call string) error {
+		if slices.Contains(calls, call) {
+			return f(ctx, call)
+		}
+		return nil
+	}
+}
 
 func request(name string) store.Request {
 	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: 30 * time.Second, Tokens: 1}
@@ -154,14 +216,21 @@ func mustRefuse(t *testing.T, s store.Store, req store.Request) *store.Refusal {
 	return a.Refusal
 }
 
-func mustRenew(t *testing.T, q *quorum.Store, req store.Request) store.Renewed {
+// renew renews a lease, for further tokens if the request asks for more than one.
+func renew(t *testing.T, q *quorum.Store, req store.Request, want store.Status) store.Renewed {
 	t.Helper()
-	out, err := q.Renew(t.Context(), []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
-	if err != nil || out[0].Status != store.Extended {
-		t.Fatalf("Renew: %+v, %v, want Extended", out, err)
+	grant := store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: req.Tokens / 2}
+	out, err := q.Renew(t.Context(), []store.Renewal{grant})
+	if err != nil || out[0].Status != want {
+		t.Fatalf("Renew: %+v, %v, want %v", out, err, want)
 	}
 	synctest.Wait()
 	return out[0]
+}
+
+func mustRenew(t *testing.T, q *quorum.Store, req store.Request) store.Renewed {
+	t.Helper()
+	return renew(t, q, req, store.Extended)
 }
 
 func mustRelease(t *testing.T, q *quorum.Store, req store.Request) {
@@ -175,7 +244,7 @@ func mustRelease(t *testing.T, q *quorum.Store, req store.Request) {
 func votes(t *testing.T, nodes []*gate, req store.Request) (granted, any int) {
 	t.Helper()
 	for _, g := range nodes {
-		page, err := g.List(context.Background(), store.Query{Name: req.Name})
+		page, err := g.Store.List(context.Background(), store.Query{Name: req.Name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,6 +265,13 @@ func votes(t *testing.T, nodes []*gate, req store.Request) (granted, any int) {
 	return granted, any
 }
 
+func wantVotes(t *testing.T, nodes []*gate, req store.Request, want int) {
+	t.Helper()
+	if n, _ := votes(t, nodes, req); n != want {
+		t.Errorf("%d of %d nodes have the vote, want %d", n, len(nodes), want)
+	}
+}
+
 // wantNothing fails if the store remembers an identity or repeats a message, or if a node has
 // anything.
 func wantNothing(t *testing.T, nodes []*gate, q *quorum.Store) {
@@ -204,7 +280,7 @@ func wantNothing(t *testing.T, nodes []*gate, q *quorum.Store) {
 		t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
 	}
 	for i, g := range nodes {
-		page, err := g.List(context.Background(), store.Query{})
+		page, err := g.Store.List(context.Background(), store.Query{})
 		if err != nil || len(page.Locks) > 0 {
 			t.Errorf("node %d has %d names left, %v", i, len(page.Locks), err)
 		}
@@ -257,12 +333,7 @@ func TestModesOtherThanExclusiveAreRefusedBeforeANodeIsAsked(t *testing.T) {
 func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 	calls := map[string]func(t *testing.T, q *quorum.Store, req store.Request){
 		"Acquire": func(t *testing.T, q *quorum.Store, _ store.Request) { mustAcquire(t, q, request("other")) },
-		"Renew": func(t *testing.T, q *quorum.Store, req store.Request) {
-			out, err := q.Renew(t.Context(), []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
-			if err != nil || out[0].Status != store.Extended {
-				t.Errorf("Renew: %+v, %v", out, err)
-			}
-		},
+		"Renew":   func(t *testing.T, q *quorum.Store, req store.Request) { mustRenew(t, q, req) },
 		"Release": mustRelease,
 		"Leave": func(t *testing.T, q *quorum.Store, req store.Request) {
 			if err := q.Leave(t.Context(), req.Name, req.ID); err != nil {
@@ -278,9 +349,7 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 					req := request("n")
 					mustAcquire(t, q, req)
 					synctest.Wait()
-					forever := make(chan struct{})
-					t.Cleanup(func() { close(forever) })
-					nodes[hung].set(hang(forever), nil)
+					nodes[hung].hangs(t)
 					begin := time.Now()
 					call(t, q, req)
 					if took := time.Since(begin); took > 0 {
@@ -295,9 +364,7 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 func TestTooFewAnswersFailAfterTheTimeoutAndNameTheNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{Timeout: 200 * time.Millisecond})
-		forever := make(chan struct{})
-		t.Cleanup(func() { close(forever) })
-		nodes[0].set(hang(forever), nil) // also ignores its context
+		nodes[0].hangs(t) // also ignores its context
 		nodes[2].set(down, nil)
 		begin := time.Now()
 		_, err := q.Acquire(t.Context(), request("n"))
@@ -331,15 +398,11 @@ func TestLateVoteOfARefusedRequestIsGivenBack(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
 		outvote(t, nodes, q)
 		late := make(chan struct{})
-		for _, g := range nodes {
-			g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
-		}
+		setAll(nodes, nil, slow(time.Millisecond))
 		nodes[q.Order("n", 1)].set(nil, hang(late)) // it grants, and its reply is late
 		req := request("n")
 		mustRefuse(t, q, req)
-		if n, _ := votes(t, nodes, req); n != 1 {
-			t.Fatalf("%d votes, want that of the late node", n)
-		}
+		wantVotes(t, nodes, req, 1)
 		close(late)
 		time.Sleep(10 * time.Millisecond)
 		if _, n := votes(t, nodes, req); n != 0 {
@@ -373,20 +436,13 @@ func TestRestartedNodeIsRepairedUnlessTheLeaseIsGone(t *testing.T) {
 			time.Sleep(req.TTL / 3)
 			forget(nodes[i%3])
 			mustRenew(t, q, req)
-			if n, _ := votes(t, nodes, req); n != 3 {
-				t.Fatalf("renewal %d: %d nodes have the vote, want 3", i, n)
-			}
+			wantVotes(t, nodes, req, 3)
 		}
 		forget(nodes[0])
 		forget(nodes[1])
-		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
-		if err != nil || out[0].Status != store.Gone {
-			t.Errorf("%+v, %v, want Gone", out, err)
-		}
+		renew(t, q, req, store.Gone)
 		time.Sleep(2 * time.Second)
-		if n, _ := votes(t, nodes, req); n != 0 {
-			t.Errorf("%d nodes have a vote of the lost lease", n)
-		}
+		wantVotes(t, nodes, req, 0)
 		if b := mustAcquire(t, q, request("n")); b.Token <= a.Token {
 			t.Errorf("token %d after %d", b.Token, a.Token)
 		}
@@ -405,14 +461,9 @@ func TestLeaseThatMayHaveLostItsMajorityIsNotRepaired(t *testing.T) {
 		}
 		nodes[1].set(down, nil)
 		for _, want := range []store.Status{store.Unknown, store.Gone} {
-			out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
-			if err != nil || out[0].Status != want {
-				t.Errorf("%+v, %v, want %v", out, err, want)
-			}
+			renew(t, q, req, want)
 			time.Sleep(2 * time.Second)
-			if n, _ := votes(t, nodes[:2], req); n != 0 {
-				t.Errorf("%d nodes voted for a lost lease", n)
-			}
+			wantVotes(t, nodes[:2], req, 0)
 			nodes[1].set(nil, nil)
 		}
 	})
@@ -426,32 +477,24 @@ func TestLeaseThatIsOverIsNeitherRenewedNorRepaired(t *testing.T) {
 		a := mustAcquire(t, q, req)
 		time.Sleep(a.TTL) // nodes keep it for a little longer
 		nodes[0].set(nil, nil)
-		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}})
-		if err != nil || out[0].Status != store.Gone {
-			t.Errorf("%+v, %v, want Gone", out, err)
-		}
+		renew(t, q, req, store.Gone)
 		synctest.Wait()
-		if n, _ := votes(t, nodes[:1], req); n != 0 {
-			t.Error("a node voted for a lease that is over")
-		}
+		wantVotes(t, nodes[:1], req, 0)
 	})
 }
 
 func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
-	for name, hung := range map[string]func(context.Context, string) error{
+	for name, hung := range map[string]fault{
 		"calls never end":                 nil,
 		"the store bounds its calls":      func(context.Context, string) error { time.Sleep(quorum.DefaultTimeout); return errDown },
-		"calls end with the quorum's own": lose(),
+		"calls end with the quorum's own": lose,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				forever := make(chan struct{})
-				t.Cleanup(func() { close(forever) })
-				if hung == nil {
-					hung = hang(forever)
+				if nodes[0].set(hung, nil); hung == nil {
+					nodes[0].hangs(t)
 				}
-				nodes[0].set(hung, nil)
 				begin := time.Now()
 				for i := range 1000 {
 					mustAcquire(t, q, request(fmt.Sprint(i)))
@@ -473,7 +516,7 @@ func TestBurstAfterAPauseIsNotTakenForSilence(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
 		mustAcquire(t, q, request("first"))
 		time.Sleep(time.Minute)
-		nodes[0].set(nil, func(context.Context, string) error { time.Sleep(400 * time.Millisecond); return nil })
+		nodes[0].set(nil, slow(400*time.Millisecond))
 		const burst = 200
 		for i := range burst {
 			mustAcquire(t, q, request(fmt.Sprint(i)))
@@ -488,10 +531,8 @@ func TestBurstAfterAPauseIsNotTakenForSilence(t *testing.T) {
 func TestCloseTakesAtMostTwoSecondsIfTheNodesHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{Timeout: 10 * time.Second})
-		forever := make(chan struct{})
-		t.Cleanup(func() { close(forever) })
-		nodes[0].set(hang(forever), nil)
-		nodes[1].set(lose(), nil)
+		nodes[0].hangs(t)
+		nodes[1].set(lose, nil)
 		called := make(chan error)
 		go func() {
 			_, err := q.Acquire(context.Background(), request("n"))
@@ -537,43 +578,23 @@ func TestCloseDoesNotWaitForMessagesThatAreRepeated(t *testing.T) {
 	})
 }
 
-// A located node can be used from several hosts, and says so.
-type located struct{ *gate }
-
-func (l located) Capabilities() store.Capabilities {
-	c := l.gate.Capabilities()
-	c.Features |= store.FeatureHosts
-	return c
-}
-
-type locatedServer struct{ *server }
-
-func (l locatedServer) Capabilities() store.Capabilities { return located{l.gate}.Capabilities() }
-
 func TestFailoverNeedsAllNodesToKnowWhenTheyRestarted(t *testing.T) {
 	for _, test := range []struct {
 		blind int // nodes that do not know it
 		delay time.Duration
 		want  bool
 	}{{0, 0, true}, {0, time.Minute, true}, {1, 0, false}, {3, 0, false}, {0, -1, false}} {
-		var nodes []quorum.Node
-		for i := range 3 {
-			g := &gate{Store: memstore.New()}
-			n := quorum.Node{Name: fmt.Sprint(i), Store: located{g}}
-			if i >= test.blind {
-				n.Store = locatedServer{&server{gate: g, id: fmt.Sprint(i)}}
-			}
-			nodes = append(nodes, n)
+		nodes := named(hosts(3))
+		for i := range test.blind {
+			nodes[i].Store = nodes[i].Store.(*server).gate
 		}
-		q := openQuorum(t, nodes, quorum.Options{RestartDelay: test.delay})
-		c := q.Capabilities()
+		c := openQuorum(t, nodes, quorum.Options{RestartDelay: test.delay}).Capabilities()
 		if got := c.Features.Has(store.FeatureFailover); got != test.want {
 			t.Errorf("%+v: failover %v", test, got)
 		}
 		if c.Features.Has(store.FeatureShared) || c.Features.Has(store.FeaturePermits) || c.Features.Has(store.FeatureQueue) {
 			t.Errorf("%+v: features %v, want no shared mode, permits or order of arrival", test, c.Features)
 		}
-		q.Close()
 	}
 }
 
@@ -581,9 +602,7 @@ func TestFailoverNeedsAllNodesToKnowWhenTheyRestarted(t *testing.T) {
 func TestSlowNodesAreNotSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
-		for _, g := range nodes {
-			g.set(func(context.Context, string) error { time.Sleep(quorum.DefaultTimeout * 3 / 5); return nil }, nil)
-		}
+		setAll(nodes, slow(quorum.DefaultTimeout*3/5), nil)
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
@@ -610,7 +629,7 @@ func TestRefusalDoesNotWaitForASlowNode(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
 		mustAcquire(t, q, request("n"))
 		synctest.Wait()
-		nodes[0].set(func(context.Context, string) error { time.Sleep(20 * time.Millisecond); return nil }, nil)
+		nodes[0].set(slow(20*time.Millisecond), nil)
 		for range 10 {
 			begin := time.Now()
 			mustRefuse(t, q, request("n"))
@@ -633,19 +652,13 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				fault := func(_ context.Context, call string) error {
-					if call == lost {
-						return errDown
-					}
-					return nil
-				}
 				if lost == "Acquire" {
-					nodes[2].set(fault, nil)
+					nodes[2].set(down, nil)
 				}
 				req := request("n")
 				mustAcquire(t, q, req)
 				time.Sleep(10 * time.Second) // until the vote of that node is no longer requested
-				nodes[2].set(nil, fault)
+				nodes[2].set(nil, only(down, lost))
 				if lost == "Acquire" {
 					nodes[2].set(nil, nil)
 				}

@@ -50,9 +50,7 @@ func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
 				mustAcquire(t, q, held)
 				synctest.Wait()
-				for _, g := range nodes {
-					g.set(down, nil)
-				}
+				setAll(nodes, down, nil)
 				err := call(t.Context(), q)
 				if err == nil || !strings.Contains(err.Error(), ": 0 of 3 nodes confirmed, 2 are needed: node0: ") {
 					t.Errorf("%v, want that no node confirmed", err)
@@ -66,16 +64,9 @@ func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
 func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told reports
-		nodes, q := listers(t, quorum.Options{Report: told.add})
-		c, err := holdfast.New(q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		for _, n := range nodes[1:] {
-			n.set(down, nil)
-			n.setList(func(context.Context, store.Query) error { return errDown })
-		}
+		nodes, q := gates(t, 3, quorum.Options{Report: told.add})
+		c := client(t, q)
+		setAll(nodes[1:], down, nil)
 		if lease, err := c.Lock(t.Context(), "n", holdfast.Wait(10*time.Second)); !errors.Is(err, holdfast.ErrUnavailable) {
 			t.Fatalf("%v, %v, want ErrUnavailable", lease, err)
 		}
@@ -86,10 +77,7 @@ func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
 		if got := told.take(); !slices.Equal(got, want) {
 			t.Errorf("reported %q, want %q", got, want)
 		}
-		for _, n := range nodes[1:] {
-			n.set(nil, nil)
-			n.setList(nil)
-		}
+		setAll(nodes[1:], nil, nil)
 		for range 10 {
 			time.Sleep(500 * time.Millisecond)
 			lease, err := c.Lock(t.Context(), "n")

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -33,10 +32,13 @@ func (s *server) Connections() uint64 {
 	return s.connections
 }
 
-func (s *server) Server(context.Context) (quorum.Server, error) {
+func (s *server) Server(ctx context.Context) (server quorum.Server, err error) {
+	if err := s.pass(ctx, "Server", func() error { return nil }); err != nil {
+		return server, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	server := quorum.Server{ID: s.id, Uptime: s.uptime, Clock: time.Now().Add(s.ahead)}
+	server = quorum.Server{ID: s.id, Uptime: s.uptime, Clock: time.Now().Add(s.ahead)}
 	if !s.jumped.IsZero() {
 		server.Jumped = time.Since(s.jumped) + 1
 	}
@@ -62,20 +64,14 @@ func (s *server) restart(id string, uptime time.Duration) {
 // the first ones may be ahead.
 func serverNodes(t *testing.T, uptime time.Duration, opts quorum.Options, ahead ...time.Duration) ([]*server, *quorum.Store) {
 	t.Helper()
-	var all []*server
-	var nodes []quorum.Node
-	for i := range 3 {
-		s := &server{gate: &gate{Store: memstore.New()}}
-		s.restart(fmt.Sprint("run", i), uptime)
+	all := hosts(3)
+	for i, s := range all {
+		s.features, s.uptime = 0, uptime
 		if i < len(ahead) {
 			s.ahead = ahead[i]
 		}
-		all = append(all, s)
-		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
 	}
-	q := openQuorum(t, nodes, opts)
-	t.Cleanup(func() { q.Close() })
-	return all, q
+	return all, openQuorum(t, named(all), opts)
 }
 
 // granted reports whether a new request is granted, and ends it.
@@ -139,15 +135,11 @@ func TestTTLAboveAFixedRestartDelayIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const delay = 10 * time.Second
 		nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
-		c, err := holdfast.New(q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := client(t, q)
 		if _, err := c.Lock(t.Context(), "n", holdfast.TTL(delay+1)); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Fatalf("%v, want ErrInvalid", err)
 		}
-		if n := nodes[0].count() + nodes[1].count() + nodes[2].count(); n > 0 {
+		if n := nodes[0].count("Acquire") + nodes[1].count("Acquire") + nodes[2].count("Acquire"); n > 0 {
 			t.Errorf("%d calls to nodes", n)
 		}
 		lease, err := c.Lock(t.Context(), "n")
@@ -288,21 +280,16 @@ func TestLeaseIsNotRenewedByOneServerThatIsTwoNodes(t *testing.T) {
 				}
 				mustRenew(t, q, req)
 				nodes[0].set(down, nil)
-				out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
-				if err != nil || out[0].Status != store.Unknown {
-					t.Errorf("%+v, %v, want Unknown", out, err)
-				}
+				renew(t, q, req, store.Unknown)
 			})
 		})
 	}
 }
 
 func TestNewRefusesOneServerThatIsTwoNodes(t *testing.T) {
-	var nodes []quorum.Node
-	for i := range 3 {
-		nodes = append(nodes, quorum.Node{Name: fmt.Sprint(i), Store: &server{gate: &gate{Store: memstore.New()}, id: fmt.Sprint("run", i/2)}})
-	}
-	if _, err := quorum.New(t.Context(), nodes, quorum.Options{Report: func(string, error) {}}); !errors.Is(err, store.ErrInvalid) {
+	all := hosts(3)
+	all[1].restart("run0", time.Hour)
+	if _, err := quorum.New(t.Context(), named(all), quorum.Options{Report: func(string, error) {}}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("%v, want ErrInvalid", err)
 	}
 }

@@ -74,9 +74,7 @@ func TestBreakEndsVotesThatAnotherClientAskedFor(t *testing.T) {
 		if err := q.Break(t.Context(), "n", req.ID); err != nil {
 			t.Fatal(err)
 		}
-		if n, _ := votes(t, nodes, req); n != 0 {
-			t.Errorf("%d nodes have the vote of a lease that was broken", n)
-		}
+		wantVotes(t, nodes, req, 0)
 		if err := q.Break(t.Context(), "n", req.ID); err != store.ErrNotHeld {
 			t.Errorf("%v, want ErrNotHeld", err)
 		}
@@ -91,9 +89,7 @@ func TestFailedAttemptKeepsItsVotesUnlessTheNameIsContended(t *testing.T) {
 			if contended {
 				mustAcquire(t, nodes[0].Store, request("n"))
 			}
-			for _, g := range nodes[2:] {
-				g.set(func(context.Context, string) error { time.Sleep(time.Millisecond); return errDown }, nil)
-			}
+			setAll(nodes[2:], func(context.Context, string) error { time.Sleep(time.Millisecond); return errDown }, nil)
 			req := request("n")
 			if a, err := q.Acquire(t.Context(), req); err == nil {
 				t.Fatalf("granted %v, want an error", a.Granted())
@@ -174,12 +170,7 @@ func (b *brief) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 
 func TestLeaseIsValidNoLongerThanItsNodesGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []quorum.Node
-		for _, name := range []string{"a", "b", "c"} {
-			nodes = append(nodes, quorum.Node{Name: name, Store: &brief{memstore.New()}})
-		}
-		q := openQuorum(t, nodes, quorum.Options{})
-		defer q.Close()
+		q := openQuorum(t, named([]*brief{{memstore.New()}, {memstore.New()}, {memstore.New()}}), quorum.Options{})
 		req := request("n")
 		if a := mustAcquire(t, q, req); a.TTL > req.TTL/4 {
 			t.Errorf("valid for %v, the nodes granted %v", a.TTL, req.TTL/4)
@@ -205,9 +196,7 @@ func TestNodesKeepAVoteForLongerThanTheLeaseIsValid(t *testing.T) {
 func TestReplyThatComesAfterTheTTLIsNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
-		for _, g := range nodes {
-			g.set(nil, func(context.Context, string) error { time.Sleep(300 * time.Millisecond); return nil })
-		}
+		setAll(nodes, nil, slow(300*time.Millisecond))
 		req := request("n")
 		req.TTL = 200 * time.Millisecond
 		if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {

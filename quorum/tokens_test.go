@@ -1,7 +1,6 @@
 package quorum_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -65,21 +64,16 @@ func TestNodesWithDifferentCountersAgreeByOneRaise(t *testing.T) {
 // Whichever majority answers, and wherever the counters of the nodes begin, tokens rise.
 func TestTokensRiseWhicheverNodesAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes, _ := gates(t, 5, quorum.Options{})
+		nodes := newGates(5)
 		for i, g := range nodes {
 			count(t, g, int64(7919*(i*3%5)+1))
 		}
 		last := int64(0)
 		for i := range 200 {
-			var all []quorum.Node // a client that knows nothing
-			for k, g := range nodes {
-				g.set(nil, nil)
-				if k == i%5 || k == (i*3+1)%5 {
-					g.set(down, nil)
-				}
-				all = append(all, quorum.Node{Name: fmt.Sprint(k), Store: &shared{g}})
+			for _, k := range []int{i % 5, (i*3 + 1) % 5} {
+				nodes[k].set(down, nil)
 			}
-			q := openQuorum(t, all, quorum.Options{})
+			q := openQuorum(t, named(nodes), quorum.Options{}) // a client that knows nothing
 			req := request("n")
 			req.Tokens = 1 + i%3
 			a := mustAcquire(t, q, req)
@@ -87,20 +81,13 @@ func TestTokensRiseWhicheverNodesAnswer(t *testing.T) {
 				t.Fatalf("token %d after %d", a.Token, last)
 			}
 			last = a.Token + int64(a.Tokens) - 1
-			for _, g := range nodes {
-				g.set(nil, nil)
-			}
+			setAll(nodes, nil, nil)
 			mustRelease(t, q, req)
 			time.Sleep(time.Second) // what failed is repeated
 			q.Close()
 		}
 	})
 }
-
-// A shared node belongs to several quorums, none of which closes it.
-type shared struct{ *gate }
-
-func (*shared) Close() error { return nil }
 
 // Its clock is wrong. If the others followed, their tokens would be ahead of their clocks for an hour.
 func TestNodeThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
@@ -115,9 +102,9 @@ func TestNodeThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 					t.Fatalf("token %d", a.Token)
 				}
 				synctest.Wait()
-				out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: 2}})
-				if err != nil || out[0].Status != store.Extended || out[0].Token >= hour {
-					t.Fatalf("Renew: %+v, %v", out, err)
+				req.Tokens = 4
+				if out := mustRenew(t, q, req); out.Token >= hour {
+					t.Fatalf("Renew: %+v", out)
 				}
 				mustRelease(t, q, req)
 				synctest.Wait()
@@ -170,9 +157,8 @@ func TestHugeNumberOfTokensDoesNotRunAhead(t *testing.T) {
 					if a := mustAcquire(t, q, req); a.Tokens < 1 || a.Token > 1<<30 {
 						t.Fatalf("%d tokens from %d", a.Tokens, a.Token)
 					}
-					out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: tokens}})
-					if err != nil || out[0].Status != store.Extended || out[0].Token > 1<<30 {
-						t.Fatalf("Renew: %+v, %v", out, err)
+					if out := mustRenew(t, q, req); out.Token > 1<<30 {
+						t.Fatalf("Renew: %+v", out)
 					}
 					mustRelease(t, q, req)
 					synctest.Wait()
@@ -192,9 +178,7 @@ func TestBellThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hour = int64(time.Hour / time.Microsecond)
 		nodes, q := gates(t, 5, quorum.Options{})
-		for _, g := range nodes {
-			g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
-		}
+		setAll(nodes, nil, slow(time.Millisecond))
 		ahead := q.Order("n", 0)
 		count(t, nodes[ahead], hour)
 		holder, waiter := request("n"), queued("n")
@@ -227,17 +211,14 @@ func TestLeaseThatIsOverIsNotRenewedAfterARequestThatFailed(t *testing.T) {
 		mustRelease(t, q, next)
 		synctest.Wait()
 		nodes[0].set(down, nil)
-		nodes[1].set(nil, lose("Acquire"))
+		nodes[1].set(nil, only(lose, "Acquire"))
 		if a, err := q.Acquire(t.Context(), req); err == nil {
 			t.Fatalf("%+v, want an error", a)
 		}
 		nodes[0].set(nil, nil)
 		nodes[1].set(nil, nil)
 		time.Sleep(2 * time.Second)
-		out, err := q.Renew(t.Context(), []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
-		if err != nil || out[0].Status != store.Gone {
-			t.Errorf("%+v, %v, want Gone", out, err)
-		}
+		renew(t, q, req, store.Gone)
 	})
 }
 
@@ -249,9 +230,9 @@ func TestRequestThatWaitsForASlowNodeHasTimeToRaiseCounters(t *testing.T) {
 			nodes, q := gates(t, 3, quorum.Options{})
 			for i, g := range nodes {
 				count(t, g, int64(10*(i+1)))
-				g.set(func(context.Context, string) error { time.Sleep(trip * time.Millisecond); return nil }, nil)
+				g.set(slow(trip*time.Millisecond), nil)
 			}
-			nodes[0].set(func(context.Context, string) error { time.Sleep(time.Second); return nil }, nil)
+			nodes[0].set(slow(time.Second), nil)
 			begin := time.Now()
 			if _, err := q.Acquire(t.Context(), request("n")); err != nil {
 				t.Errorf("round trip %d ms: %v after %v", trip, err, time.Since(begin))

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -26,9 +25,7 @@ func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					nodes, q := gates(t, 3, quorum.Options{})
 					other := outvote(t, nodes, q)
-					for _, g := range nodes {
-						g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
-					}
+					setAll(nodes, nil, slow(time.Millisecond))
 					time.Sleep(time.Second)
 					voter, req := nodes[q.Order("n", 1)], request("n")
 					var sent atomic.Bool
@@ -56,9 +53,7 @@ func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 					}
 					mustRefuse(t, q, req)
 					time.Sleep(late + 2*time.Second)
-					if n, _ := votes(t, nodes, req); n != 0 {
-						t.Error("the vote stays")
-					}
+					wantVotes(t, nodes, req, 0)
 					q.Leave(t.Context(), "n", other.ID)
 					time.Sleep(2 * time.Minute)
 					wantNothing(t, nodes, q)
@@ -70,8 +65,8 @@ func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 
 // A node hangs when thousands of leases are released. It has none of them left when it is back.
 func TestReleasesOfThousandsOfLeasesReachANodeThatHung(t *testing.T) {
-	for name, hung := range map[string]func(context.Context, string) error{
-		"calls end":     lose(),
+	for name, hung := range map[string]fault{
+		"calls end":     lose,
 		"calls fail":    down,
 		"dialing fails": undialed,
 	} {
@@ -93,12 +88,12 @@ func TestReleasesOfThousandsOfLeasesReachANodeThatHung(t *testing.T) {
 				}
 				wg.Wait()
 				time.Sleep(10 * time.Second)
-				if page, err := nodes[1].List(t.Context(), store.Query{Limit: 2000}); err != nil || len(page.Locks) != len(all) {
+				if page, err := nodes[1].Store.List(t.Context(), store.Query{Limit: 2000}); err != nil || len(page.Locks) != len(all) {
 					t.Fatalf("%d votes at the node that hangs, %v", len(page.Locks), err)
 				}
 				nodes[1].set(nil, nil)
 				time.Sleep(5 * time.Second)
-				if page, err := nodes[1].List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
+				if page, err := nodes[1].Store.List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
 					t.Errorf("%d votes 5 s after the node is back, %v", len(page.Locks), err)
 				}
 				time.Sleep(65 * time.Second)
@@ -176,9 +171,7 @@ func TestReleaseThatANodeDidNotGetIsRepeated(t *testing.T) {
 				req := request("n")
 				mustAcquire(t, q, req)
 				synctest.Wait()
-				if n, _ := votes(t, nodes, req); n != 3 {
-					t.Errorf("%d nodes voted", n)
-				}
+				wantVotes(t, nodes, req, 3)
 			})
 		})
 	}
@@ -190,14 +183,14 @@ func TestKeepThatANodeDidNotGetIsRepeated(t *testing.T) {
 		req := request("n")
 		mustAcquire(t, q, req)
 		synctest.Wait()
-		nodes[0].set(lose(), nil)
+		nodes[0].set(lose, nil)
 		if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
 		nodes[0].set(nil, nil)
 		time.Sleep(2 * time.Second)
-		page, err := nodes[0].List(t.Context(), store.Query{Name: "n"})
+		page, err := nodes[0].Store.List(t.Context(), store.Query{Name: "n"})
 		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].State != store.Done {
 			t.Errorf("%+v, %v, want the closure", page.Locks, err)
 		}
@@ -217,12 +210,7 @@ func TestUndoDoesNotEndTheLeaseOfAnIdentityThatIsUsedAgain(t *testing.T) {
 		mustAcquire(t, q, holder)
 		time.Sleep(time.Second)
 		for i := range 2 {
-			nodes[i].set(nil, func(_ context.Context, call string) error {
-				if call == "Acquire" {
-					return errDown
-				}
-				return nil
-			})
+			nodes[i].set(nil, only(down, "Acquire"))
 			if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
 				t.Fatal("granted twice")
 			}
@@ -242,9 +230,7 @@ func TestUndoDoesNotEndTheLeaseOfAnIdentityThatIsUsedAgain(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		mustAcquire(t, q, req) // nothing is left that could end its votes
 		synctest.Wait()
-		if n, _ := votes(t, nodes, req); n != 3 {
-			t.Errorf("%d nodes voted", n)
-		}
+		wantVotes(t, nodes, req, 3)
 	})
 }
 
@@ -265,12 +251,7 @@ func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
 				}
 				hold(5 * time.Second)
 				for _, g := range nodes[:lost] {
-					g.set(func(_ context.Context, call string) error {
-						if call == "Acquire" {
-							return errDown
-						}
-						return nil
-					}, nil)
+					g.set(only(down, "Acquire"), nil)
 					hold(3 * time.Second)
 					g.Break(t.Context(), "n", holder.ID)
 					g.set(nil, nil)
@@ -293,9 +274,7 @@ func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
 				time.Sleep(waiter.TTL / 3)
 				mustRenew(t, q, waiter)
 				time.Sleep(2 * time.Second)
-				if n, _ := votes(t, nodes, waiter); n != 3 {
-					t.Errorf("%d nodes have the vote", n)
-				}
+				wantVotes(t, nodes, waiter, 3)
 			})
 		})
 	}
@@ -316,42 +295,27 @@ func TestBreakThatANodeDidNotGetIsRepeated(t *testing.T) {
 					}
 					synctest.Wait()
 				}
-				nodes[0].set(lose(), nil)
+				nodes[0].set(lose, nil)
 				if err := q.Break(t.Context(), "n", req.ID); err != nil {
 					t.Fatal(err)
 				}
 				nodes[0].set(nil, nil)
 				time.Sleep(2 * time.Second)
-				if n, _ := votes(t, nodes, req); n != 0 {
-					t.Errorf("%d nodes have it", n)
-				}
+				wantVotes(t, nodes, req, 0)
 			})
 		})
 	}
-}
-
-// A hasty node ends its calls long before the time limit of the quorum.
-type hasty struct{ *gate }
-
-func (h hasty) Capabilities() store.Capabilities {
-	c := h.gate.Capabilities()
-	c.Timeout = time.Second
-	return c
 }
 
 // The store of a node gives up a call, and the server executes it later. The time limit of the quorum is much
 // longer.
 func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []*gate
-		var nodes []quorum.Node
-		for i := range 3 {
-			g := &gate{Store: memstore.New()}
-			all = append(all, g)
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: hasty{g}})
+		all := newGates(3)
+		for _, g := range all {
+			g.timeout = time.Second
 		}
-		q := openQuorum(t, nodes, quorum.Options{Timeout: 10 * time.Second})
-		defer q.Close()
+		q := openQuorum(t, named(all), quorum.Options{Timeout: 10 * time.Second})
 		req := request("n")
 		all[0].set(func(_ context.Context, call string) error {
 			if call != "Acquire" {
@@ -364,9 +328,7 @@ func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 		mustAcquire(t, q, req)
 		mustRelease(t, q, req)
 		time.Sleep(10 * time.Second)
-		if n, _ := votes(t, all, req); n != 0 {
-			t.Error("the vote stays")
-		}
+		wantVotes(t, all, req, 0)
 	})
 }
 
@@ -390,13 +352,8 @@ func TestReleaseSucceedsAfterALossOfReplies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				c, err := holdfast.New(q)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
 				var begin time.Time
-				err = use(c, func() {
+				err := use(client(t, q), func() {
 					begin = time.Now()
 					for _, g := range nodes {
 						g.set(nil, func(ctx context.Context, _ string) error {
@@ -438,9 +395,7 @@ func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
 			req := request(fmt.Sprint(i))
 			mustAcquire(t, q, req)
 			synctest.Wait()
-			if n, _ := votes(t, nodes, req); n != 3 {
-				t.Errorf("request %d: %d nodes voted", i, n)
-			}
+			wantVotes(t, nodes, req, 3)
 			mustRelease(t, q, req)
 			time.Sleep(2 * time.Second)
 		}
@@ -463,27 +418,16 @@ func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
 		req := request("n")
 		mustAcquire(t, q, req)
 		synctest.Wait()
-		for _, g := range nodes[:2] {
-			g.set(func(_ context.Context, call string) error {
-				if call == "Acquire" {
-					return errDown
-				}
-				return nil
-			}, nil)
-		}
+		setAll(nodes[:2], only(down, "Acquire"), nil)
 		for i := range 20 {
 			q.Acquire(t.Context(), request(fmt.Sprint(i)))
 			time.Sleep(time.Second)
 			mustRenew(t, q, req)
 		}
-		if n, _ := votes(t, nodes, req); n != 3 {
-			t.Errorf("%d nodes have the vote", n)
-		}
+		wantVotes(t, nodes, req, 3)
 		mustRelease(t, q, req)
 		synctest.Wait()
-		if n, _ := votes(t, nodes, req); n != 0 {
-			t.Errorf("%d nodes have the vote of a lease that was released", n)
-		}
+		wantVotes(t, nodes, req, 0)
 	})
 }
 

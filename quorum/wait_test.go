@@ -2,7 +2,6 @@ package quorum_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -20,9 +18,7 @@ func TestWaiterIsWokenByTheBell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, n := range []int{3, 5} {
 			nodes, q := gates(t, n, quorum.Options{})
-			for _, g := range nodes {
-				g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
-			}
+			setAll(nodes, nil, slow(time.Millisecond))
 			holder, waiter := request("n"), queued("n")
 			mustAcquire(t, q, holder)
 			time.Sleep(time.Second)
@@ -72,21 +68,12 @@ func TestWaitReturnsAtOnceForAnIdentityThatDoesNotWait(t *testing.T) {
 	})
 }
 
-// A deaf node grants and refuses, but cannot push: for example, its user may not subscribe.
-type deaf struct{ *gate }
-
-func (deaf) Wait(context.Context, string, store.ID) error { return errors.New("NOPERM") }
-
 func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []*gate
-		var nodes []quorum.Node
-		for i := range 3 {
-			g := &gate{Store: memstore.New()}
-			all = append(all, g)
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: deaf{g}})
+		all, q := gates(t, 3, quorum.Options{})
+		for _, g := range all {
+			g.deaf = true
 		}
-		q := openQuorum(t, nodes, quorum.Options{})
 		c := client(t, q)
 		holder := request("n")
 		holder.TTL = time.Minute
@@ -121,10 +108,7 @@ func client(t *testing.T, q *quorum.Store) *holdfast.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		c.Close()
-		q.Close()
-	})
+	t.Cleanup(func() { c.Close() })
 	return c
 }
 
@@ -195,20 +179,12 @@ func contend(t *testing.T, clients []*holdfast.Client, d time.Duration, each fun
 
 func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []*gate
-		for range 3 {
-			g := &gate{Store: memstore.New()}
-			g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
-			nodes = append(nodes, g)
-		}
+		nodes := newGates(3)
+		setAll(nodes, nil, slow(time.Millisecond))
 		var clients []*holdfast.Client
 		bell := nodes[0]
 		for range 3 {
-			var all []quorum.Node
-			for i, g := range nodes {
-				all = append(all, quorum.Node{Name: fmt.Sprint(i), Store: &shared{g}})
-			}
-			q := openQuorum(t, all, quorum.Options{})
+			q := openQuorum(t, named(nodes), quorum.Options{})
 			bell = nodes[q.Order("n", 0)]
 			clients = append(clients, client(t, q))
 		}
@@ -218,7 +194,7 @@ func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
 			case 3:
 				bell.set(hang(forever), nil)
 			case 7:
-				bell.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+				bell.set(nil, slow(time.Millisecond))
 				close(forever)
 			}
 		})
@@ -238,9 +214,7 @@ func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
 func TestWaitersThatAreCancelledLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
-		for _, g := range nodes {
-			g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
-		}
+		setAll(nodes, nil, slow(time.Millisecond))
 		c := client(t, q)
 		holder := request("n")
 		mustAcquire(t, q, holder)
@@ -321,10 +295,9 @@ func TestBellDoesNotDependOnTheNamesOfTheNodes(t *testing.T) {
 		for k := range two {
 			var nodes []quorum.Node
 			for i, s := range all {
-				nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", (i*(k+1)+k)%5), Store: locatedServer{s}})
+				nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", (i*(k+1)+k)%5), Store: s})
 			}
 			two[k] = openQuorum(t, nodes, quorum.Options{})
-			defer two[k].Close()
 		}
 		bells := make(map[int]bool)
 		for i := range 100 {
@@ -364,23 +337,16 @@ func TestBellDoesNotDependOnTheNamesOfTheNodes(t *testing.T) {
 func TestRefusedClientLearnsTheNewOrderOfTheNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
-		join := func() *quorum.Store {
-			q, err := join(t, all, quorum.Options{}, 0, 1, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return q
-		}
-		holder, client := join(), join()
+		holder, client := use(t, all), use(t, all)
 		mustAcquire(t, holder, request("n"))
 		synctest.Wait()
 		for i, s := range all {
 			s.restart(fmt.Sprint("next run", i), time.Hour)
-			s.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+			s.set(nil, slow(time.Millisecond))
 		}
 		mustRefuse(t, client, request("n"))
 		time.Sleep(time.Second)
-		fresh := join()
+		fresh := use(t, all)
 		for i := range 100 {
 			if name := fmt.Sprint(i); client.Order(name, 0) != fresh.Order(name, 0) {
 				t.Fatalf("name %s: the bell is node %d, for a new client %d", name, client.Order(name, 0), fresh.Order(name, 0))
