@@ -185,11 +185,7 @@ func TestBellThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 		mustAcquire(t, q, holder)
 		time.Sleep(time.Second)
 		time.AfterFunc(100*time.Millisecond, func() { mustRelease(t, q, holder) })
-		a, err := q.Acquire(t.Context(), waiter)
-		for err == nil && !a.Granted() {
-			q.Wait(t.Context(), "n", waiter.ID)
-			a, err = q.Acquire(t.Context(), waiter)
-		}
+		mustWait(t, q, waiter)
 		time.Sleep(time.Second)
 		for i, g := range nodes {
 			if n := counter(t, g); i != ahead && n >= hour {

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -335,46 +334,27 @@ func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 // All nodes lose their replies for a moment. They have executed the release, so the caller need not wait
 // until no message can be executed late.
 func TestReleaseSucceedsAfterALossOfReplies(t *testing.T) {
-	for name, use := range map[string]func(c *holdfast.Client, during func()) error{
-		"Unlock": func(c *holdfast.Client, during func()) error {
-			lease, err := c.Lock(context.Background(), "n")
-			if err != nil {
-				return err
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		lease, err := client(t, q).Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		begin := time.Now()
+		setAll(nodes, nil, func(ctx context.Context, call string) error {
+			if time.Since(begin) > 300*time.Millisecond {
+				return nil
 			}
-			time.Sleep(time.Second)
-			during()
-			return lease.Unlock(context.Background())
-		},
-		"Once": func(c *holdfast.Client, during func()) error {
-			return c.Once(context.Background(), "n", time.Hour, func(context.Context) error { time.Sleep(time.Second); during(); return nil })
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				var begin time.Time
-				err := use(client(t, q), func() {
-					begin = time.Now()
-					for _, g := range nodes {
-						g.set(nil, func(ctx context.Context, _ string) error {
-							if time.Since(begin) > 300*time.Millisecond {
-								return nil
-							}
-							<-ctx.Done()
-							return ctx.Err()
-						})
-					}
-				})
-				if took := time.Since(begin); err != nil || took > 2*time.Second {
-					t.Errorf("%v after %v", err, took)
-				}
-				time.Sleep(2 * time.Minute)
-				if sessions, _, undoings := q.Remembered(); sessions+undoings > 0 {
-					t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
-				}
-			})
+			return lose(ctx, call)
 		})
-	}
+		err = lease.Unlock(t.Context())
+		if took := time.Since(begin); err != nil || took > 2*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		time.Sleep(2 * time.Minute)
+		wantNothing(t, nodes, q)
+	})
 }
 
 // A store ignores its context, and one call never returns. The node is tried again, also while the others

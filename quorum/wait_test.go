@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -13,6 +14,20 @@ import (
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
+
+// mustWait waits until a queued request is granted, and returns how many calls that took.
+func mustWait(t *testing.T, q *quorum.Store, req store.Request) (calls int) {
+	t.Helper()
+	for {
+		a, err := q.Acquire(t.Context(), req)
+		if calls++; err == nil && a.Granted() {
+			return calls
+		}
+		if err := cmp.Or(err, q.Wait(t.Context(), req.Name, req.ID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 func TestWaiterIsWokenByTheBell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -28,19 +43,7 @@ func TestWaiterIsWokenByTheBell(t *testing.T) {
 				}
 			})
 			time.AfterFunc(300*time.Millisecond, func() { mustRelease(t, q, holder) })
-			begin, calls := time.Now(), 0
-			for {
-				a, err := q.Acquire(t.Context(), waiter)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if calls++; a.Granted() {
-					break
-				}
-				if err := q.Wait(t.Context(), "n", waiter.ID); err != nil {
-					t.Fatal(err)
-				}
-			}
+			begin, calls := time.Now(), mustWait(t, q, waiter)
 			if took := time.Since(begin); took < 300*time.Millisecond || took > 310*time.Millisecond || calls > 5 {
 				t.Errorf("granted after %v with %d calls, want 300ms and few calls", took, calls)
 			}
@@ -78,27 +81,22 @@ func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 		holder := request("n")
 		holder.TTL = time.Minute
 		mustAcquire(t, q, holder)
-		granted := make(chan time.Time, 1)
-		go func() {
-			l, err := c.Lock(t.Context(), "n")
-			at := time.Now()
-			if err == nil {
-				err = l.Unlock(t.Context())
+		var released time.Time
+		time.AfterFunc(10*time.Second, func() {
+			if n := all[0].count() + all[1].count() + all[2].count(); n > 1000 {
+				t.Errorf("a waiter made %d calls in 10 s", n)
 			}
-			if err != nil {
-				t.Error(err)
-			}
-			granted <- at
-		}()
-		time.Sleep(10 * time.Second)
-		if n := all[0].count() + all[1].count() + all[2].count(); n > 1000 {
-			t.Errorf("a waiter made %d calls in 10 s", n)
+			released = time.Now()
+			mustRelease(t, q, holder)
+		})
+		lease, err := c.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
 		}
-		released := time.Now()
-		mustRelease(t, q, holder)
-		if took := (<-granted).Sub(released); took > 500*time.Millisecond {
+		if took := time.Since(released); took > 500*time.Millisecond {
 			t.Errorf("granted %v after the release", took)
 		}
+		lease.Unlock(t.Context())
 	})
 }
 
@@ -136,77 +134,53 @@ func TestDeadVoteAtTheBellDoesNotBlock(t *testing.T) {
 	})
 }
 
-// contend lets several clients lock one name over and over for some time, and returns how often each
-// second they were granted.
-func contend(t *testing.T, clients []*holdfast.Client, d time.Duration, each func(second int)) []int64 {
-	t.Helper()
-	grants := make([]int64, int(d/time.Second))
-	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	var holders atomic.Int32
-	var wg sync.WaitGroup
-	for _, c := range clients {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				l, err := c.Lock(ctx, "n")
-				if err != nil {
-					if ctx.Err() == nil {
-						t.Error(err)
-					}
-					continue
-				}
-				if holders.Add(1) > 1 {
-					t.Error("two holders")
-				}
-				if k := int(time.Since(begin) / time.Second); k < len(grants) {
-					atomic.AddInt64(&grants[k], 1)
-				}
-				time.Sleep(time.Millisecond)
-				holders.Add(-1)
-				l.Unlock(context.Background())
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
-	for k := range grants {
-		each(k)
-		time.Sleep(time.Until(begin.Add(time.Duration(k+1) * time.Second)))
-	}
-	wg.Wait()
-	return grants
-}
-
 func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := newGates(3)
 		setAll(nodes, nil, slow(time.Millisecond))
-		var clients []*holdfast.Client
-		bell := nodes[0]
+		ctx, cancel := context.WithCancel(t.Context())
+		var holders, grants atomic.Int32
+		var all sync.WaitGroup
+		var q *quorum.Store
 		for range 3 {
-			q := openQuorum(t, named(nodes), quorum.Options{})
-			bell = nodes[q.Order("n", 0)]
-			clients = append(clients, client(t, q))
+			q = openQuorum(t, named(nodes), quorum.Options{})
+			c := client(t, q)
+			all.Go(func() {
+				for ctx.Err() == nil {
+					l, err := c.Lock(ctx, "n")
+					if err != nil {
+						if ctx.Err() == nil {
+							t.Error(err)
+						}
+						continue
+					}
+					if grants.Add(1); holders.Add(1) > 1 {
+						t.Error("two holders")
+					}
+					time.Sleep(time.Millisecond)
+					holders.Add(-1)
+					l.Unlock(context.Background())
+					time.Sleep(time.Millisecond)
+				}
+			})
 		}
-		forever := make(chan struct{})
-		grants := contend(t, clients, 12*time.Second, func(second int) {
-			switch second {
-			case 3:
-				bell.set(hang(forever), nil)
-			case 7:
-				bell.set(nil, slow(time.Millisecond))
-				close(forever)
-			}
-		})
-		t.Log(grants)
-		before := grants[2]
-		for second, n := range grants {
-			if second == 6 && n < before/2 {
-				t.Errorf("%d grants in second %d, while the bell hangs", n, second)
-			}
-			if second >= 10 && n < before/2 {
-				t.Errorf("%d grants in second %d, %d before the bell hung", n, second, before)
-			}
+		rate := func(later time.Duration) int32 { // grants per second
+			time.Sleep(later)
+			n := grants.Load()
+			time.Sleep(time.Second)
+			return grants.Load() - n
+		}
+		bell, answer := nodes[q.Order("n", 0)], make(chan struct{})
+		before := rate(2 * time.Second)
+		bell.set(hang(answer), nil)
+		during := rate(3 * time.Second)
+		bell.set(nil, slow(time.Millisecond))
+		close(answer)
+		after := rate(3 * time.Second)
+		cancel()
+		all.Wait()
+		if during < before/2 || after < before/2 {
+			t.Errorf("%d grants/s before the bell hung, %d meanwhile, %d later", before, during, after)
 		}
 	})
 }
