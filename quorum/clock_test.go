@@ -50,18 +50,16 @@ func TestNodesCountAfterTheHostOfTheClientWasSuspended(t *testing.T) {
 // A client that has just started does not know whether the clock was set a moment ago.
 func TestNodeWhoseClockIsFarAheadDoesNotCountAtFirst(t *testing.T) {
 	for ahead, want := range map[time.Duration]bool{time.Minute: false, -time.Minute: true, time.Second / 2: true} {
-		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := serverNodes(t, time.Hour, quorum.Options{}, 0, ahead)
-				nodes[0].set(down, nil)
-				if got := granted(t, q); got != want {
-					t.Errorf("granted: %t, want %t", got, want)
-				}
-				time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
-				if !granted(t, q) {
-					t.Error("not granted after all older leases have ended")
-				}
-			})
+		run(t, fmt.Sprint(ahead), func(t *testing.T) {
+			nodes, q := serverNodes(t, time.Hour, quorum.Options{}, 0, ahead)
+			nodes[0].set(down, nil)
+			if got := granted(t, q); got != want {
+				t.Errorf("granted: %t, want %t", got, want)
+			}
+			time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
+			if !granted(t, q) {
+				t.Error("not granted after all older leases have ended")
+			}
 		})
 	}
 }

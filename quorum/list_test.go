@@ -19,61 +19,58 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 	faults := map[string]fault{"no fault": nil, "fails": down, "fails for many names": only(down, "List"), "hangs": lose}
 	for name, fault := range faults {
 		for _, limit := range []int{0, 7, 1} {
-			t.Run(fmt.Sprintf("%s, pages of %d", name, limit), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					const names = 60
-					nodes, q := gates(t, 3, quorum.Options{})
-					var all []store.Request
-					for i := range names {
-						all = append(all, request(fmt.Sprint("name", i)))
-						mustAcquire(t, q, all[i])
+			run(t, fmt.Sprintf("%s, pages of %d", name, limit), func(t *testing.T) {
+				const names = 60
+				nodes, q := gates(t, 3, quorum.Options{})
+				var all []store.Request
+				for i := range names {
+					all = append(all, request(fmt.Sprint("name", i)))
+					mustAcquire(t, q, all[i])
+				}
+				time.Sleep(time.Second)
+				for i, req := range all {
+					if i%4 < 3 {
+						nodes[i%4].Store.Leave(t.Context(), req.Name, req.ID)
 					}
+				}
+				for faulty := range 3 {
+					nodes[faulty].set(fault, nil)
+					seen := make(map[string]int)
+					for query := (store.Query{Prefix: "name", Limit: limit}); ; {
+						begin := time.Now()
+						page, err := q.List(t.Context(), query)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if took := time.Since(begin); name != "hangs" && took > 100*time.Millisecond {
+							t.Errorf("a page took %v", took)
+						}
+						for _, l := range page.Locks {
+							seen[l.Name]++
+							if len(l.Holders) != 1 {
+								t.Errorf("%s has %d holders", l.Name, len(l.Holders))
+							}
+						}
+						if query.Cursor = page.Next; query.Cursor == "" {
+							break
+						}
+					}
+					nodes[faulty].set(nil, nil)
 					time.Sleep(time.Second)
-					for i, req := range all {
-						if i%4 < 3 {
-							nodes[i%4].Store.Leave(t.Context(), req.Name, req.ID)
+					q.List(t.Context(), store.Query{Name: "any"}) // it answers again
+					for i := range names {
+						if n := seen[fmt.Sprint("name", i)]; n != 1 {
+							t.Errorf("fault at node %d: name %d is listed %d times", faulty, i, n)
 						}
 					}
-					for faulty := range 3 {
-						nodes[faulty].set(fault, nil)
-						seen := make(map[string]int)
-						for query := (store.Query{Prefix: "name", Limit: limit}); ; {
-							begin := time.Now()
-							page, err := q.List(t.Context(), query)
-							if err != nil {
-								t.Fatal(err)
-							}
-							if took := time.Since(begin); name != "hangs" && took > 100*time.Millisecond {
-								t.Errorf("a page took %v", took)
-							}
-							for _, l := range page.Locks {
-								seen[l.Name]++
-								if len(l.Holders) != 1 {
-									t.Errorf("%s has %d holders", l.Name, len(l.Holders))
-								}
-							}
-							if query.Cursor = page.Next; query.Cursor == "" {
-								break
-							}
-						}
-						nodes[faulty].set(nil, nil)
-						time.Sleep(time.Second)
-						q.List(t.Context(), store.Query{Name: "any"}) // it answers again
-						for i := range names {
-							if n := seen[fmt.Sprint("name", i)]; n != 1 {
-								t.Errorf("fault at node %d: name %d is listed %d times", faulty, i, n)
-							}
-						}
-					}
-				})
+				}
 			})
 		}
 	}
 }
 
 func TestListFailsIfAMajorityDoesNotAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		mustAcquire(t, q, request("n"))
 		queries := []store.Query{{}, {Name: "n"}, {Prefix: "other"}} // all names are looked up, one, and none
 		setAll(nodes[1:], down, nil)

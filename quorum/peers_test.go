@@ -95,19 +95,17 @@ func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
 		{"two nodes are added", []int{0, 1, 2}, []int{0, 1, 2, 3, 4}, false},
 		{"one node in common", []int{0, 1, 2}, []int{2, 3, 4}, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := hosts(6)
-				mustJoin(t, all, quorum.Options{}, test.first...)
-				synctest.Wait() // until all nodes are told
-				_, err := join(t, all, quorum.Options{}, test.next...)
-				if (err == nil) != test.fits {
-					t.Fatalf("error %v", err)
-				}
-				if err != nil && (!errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "node0,node1,node2") || !strings.Contains(err.Error(), "add the new one")) {
-					t.Errorf("%v", err)
-				}
-			})
+		run(t, test.name, func(t *testing.T) {
+			all := hosts(6)
+			mustJoin(t, all, quorum.Options{}, test.first...)
+			synctest.Wait() // until all nodes are told
+			_, err := join(t, all, quorum.Options{}, test.next...)
+			if (err == nil) != test.fits {
+				t.Fatalf("error %v", err)
+			}
+			if err != nil && (!errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "node0,node1,node2") || !strings.Contains(err.Error(), "add the new one")) {
+				t.Errorf("%v", err)
+			}
 		})
 	}
 }
@@ -115,24 +113,22 @@ func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
 // A client that knows the servers under other names may have ended before it told all of them.
 func TestListThatWasNotToldToAllNodesFits(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		t.Run(fmt.Sprint("a node is reached later: ", late), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := hosts(3)
-				rename := func(name string, all []*server) (nodes []quorum.Node) {
-					for i, s := range all {
-						nodes = append(nodes, quorum.Node{Name: fmt.Sprint(name, i), Store: s})
-					}
-					return nodes
+		run(t, fmt.Sprint("a node is reached later: ", late), func(t *testing.T) {
+			all := hosts(3)
+			rename := func(name string, all []*server) (nodes []quorum.Node) {
+				for i, s := range all {
+					nodes = append(nodes, quorum.Node{Name: fmt.Sprint(name, i), Store: s})
 				}
-				own := seenAs(all)
-				if own[2].set(only(down, "Acquire"), nil); late {
-					own[2].set(down, nil)
-				}
-				mustAcquire(t, openQuorum(t, rename("host", own), quorum.Options{}), request("n"))
-				synctest.Wait()
-				two := openQuorum(t, rename("address", all), quorum.Options{})
-				mustAcquire(t, two, request("another"))
-			})
+				return nodes
+			}
+			own := seenAs(all)
+			if own[2].set(only(down, "Acquire"), nil); late {
+				own[2].set(down, nil)
+			}
+			mustAcquire(t, openQuorum(t, rename("host", own), quorum.Options{}), request("n"))
+			synctest.Wait()
+			two := openQuorum(t, rename("address", all), quorum.Options{})
+			mustAcquire(t, two, request("another"))
 		})
 	}
 }
@@ -204,22 +200,20 @@ func TestListThatDoesNotFitIsRefusedWhenANodeWasReachedLater(t *testing.T) {
 // Without a restart delay, nodes count whose servers cannot be identified. And a server may have no identity.
 func TestListThatDoesNotFitIsRefusedIfServersCannotBeIdentified(t *testing.T) {
 	for _, nameless := range []bool{false, true} {
-		t.Run(fmt.Sprint("they have no identity: ", nameless), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := hosts(4)
-				delay := time.Duration(-1)
-				setAll(all, only(down, "Server"), nil)
-				if nameless {
-					delay = 0
-					setAll(all, nil, nil)
-					for _, s := range all {
-						s.restart("", time.Hour)
-					}
+		run(t, fmt.Sprint("they have no identity: ", nameless), func(t *testing.T) {
+			all := hosts(4)
+			delay := time.Duration(-1)
+			setAll(all, only(down, "Server"), nil)
+			if nameless {
+				delay = 0
+				setAll(all, nil, nil)
+				for _, s := range all {
+					s.restart("", time.Hour)
 				}
-				mustAcquire(t, mustJoin(t, all, quorum.Options{RestartDelay: delay}, 0, 1, 2), request("n"))
-				synctest.Wait()
-				wantMisfit(t, all, quorum.Options{RestartDelay: delay}, 1, 2, 3)
-			})
+			}
+			mustAcquire(t, mustJoin(t, all, quorum.Options{RestartDelay: delay}, 0, 1, 2), request("n"))
+			synctest.Wait()
+			wantMisfit(t, all, quorum.Options{RestartDelay: delay}, 1, 2, 3)
 		})
 	}
 }

@@ -156,6 +156,21 @@ func gates(t *testing.T, n int, opts quorum.Options) ([]*gate, *quorum.Store) {
 	return all, openQuorum(t, named(all), opts)
 }
 
+// withNodes runs a test with three nodes and a quorum of them.
+func withNodes(t *testing.T, test func(t *testing.T, nodes []*gate, q *quorum.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		test(t, nodes, q)
+	})
+}
+
+// run runs a part of a test in a bubble of its own.
+func run(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
 // hang blocks until the channel is closed, whatever the context does.
 func hang(until <-chan struct{}) fault {
 	return func(context.Context, string) error {
@@ -343,19 +358,17 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 	}
 	for name, call := range calls {
 		for hung := range 3 {
-			t.Run(fmt.Sprintf("%s, node %d hangs", name, hung), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					nodes, q := gates(t, 3, quorum.Options{})
-					req := request("n")
-					mustAcquire(t, q, req)
-					synctest.Wait()
-					nodes[hung].hangs(t)
-					begin := time.Now()
-					call(t, q, req)
-					if took := time.Since(begin); took > 0 {
-						t.Errorf("took %v", took)
-					}
-				})
+			run(t, fmt.Sprintf("%s, node %d hangs", name, hung), func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				req := request("n")
+				mustAcquire(t, q, req)
+				synctest.Wait()
+				nodes[hung].hangs(t)
+				begin := time.Now()
+				call(t, q, req)
+				if took := time.Since(begin); took > 0 {
+					t.Errorf("took %v", took)
+				}
 			})
 		}
 	}
@@ -394,8 +407,7 @@ func outvote(t *testing.T, nodes []*gate, q *quorum.Store) (other store.Request)
 }
 
 func TestLateVoteOfARefusedRequestIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		outvote(t, nodes, q)
 		late := make(chan struct{})
 		setAll(nodes, nil, slow(time.Millisecond))
@@ -412,8 +424,7 @@ func TestLateVoteOfARefusedRequestIsGivenBack(t *testing.T) {
 }
 
 func TestVoteThatComesAfterTheReleaseIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		late := make(chan struct{})
 		nodes[0].set(nil, hang(late))
 		req := request("n")
@@ -426,8 +437,7 @@ func TestVoteThatComesAfterTheReleaseIsGivenBack(t *testing.T) {
 }
 
 func TestRestartedNodeIsRepairedUnlessTheLeaseIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		a := mustAcquire(t, q, req)
 		synctest.Wait()
@@ -451,8 +461,7 @@ func TestRestartedNodeIsRepairedUnlessTheLeaseIsGone(t *testing.T) {
 
 // Two nodes lose their data, and one of them answers again before the other one.
 func TestLeaseThatMayHaveLostItsMajorityIsNotRepaired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		mustAcquire(t, q, req)
 		synctest.Wait()
@@ -470,8 +479,7 @@ func TestLeaseThatMayHaveLostItsMajorityIsNotRepaired(t *testing.T) {
 }
 
 func TestLeaseThatIsOverIsNeitherRenewedNorRepaired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		nodes[0].set(down, nil)
 		req := request("n")
 		a := mustAcquire(t, q, req)
@@ -489,31 +497,28 @@ func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 		"the store bounds its calls":      func(context.Context, string) error { time.Sleep(quorum.DefaultTimeout); return errDown },
 		"calls end with the quorum's own": lose,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				if nodes[0].set(hung, nil); hung == nil {
-					nodes[0].hangs(t)
-				}
-				begin := time.Now()
-				for i := range 1000 {
-					mustAcquire(t, q, request(fmt.Sprint(i)))
-					time.Sleep(10 * time.Millisecond)
-				}
-				if took := time.Since(begin); took > 10*time.Second {
-					t.Errorf("took %v, want no delay by the node", took)
-				}
-				if n := nodes[0].count(); n > 200 {
-					t.Errorf("%d calls to a node that hangs", n)
-				}
-			})
+		run(t, name, func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			if nodes[0].set(hung, nil); hung == nil {
+				nodes[0].hangs(t)
+			}
+			begin := time.Now()
+			for i := range 1000 {
+				mustAcquire(t, q, request(fmt.Sprint(i)))
+				time.Sleep(10 * time.Millisecond)
+			}
+			if took := time.Since(begin); took > 10*time.Second {
+				t.Errorf("took %v, want no delay by the node", took)
+			}
+			if n := nodes[0].count(); n > 200 {
+				t.Errorf("%d calls to a node that hangs", n)
+			}
 		})
 	}
 }
 
 func TestBurstAfterAPauseIsNotTakenForSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		mustAcquire(t, q, request("first"))
 		time.Sleep(time.Minute)
 		nodes[0].set(nil, slow(400*time.Millisecond))
@@ -556,8 +561,7 @@ func TestCloseTakesAtMostTwoSecondsIfTheNodesHang(t *testing.T) {
 }
 
 func TestCloseDoesNotWaitForMessagesThatAreRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		for i := range 100 {
 			req := request(fmt.Sprint(i))
 			mustAcquire(t, q, req)
@@ -600,8 +604,7 @@ func TestFailoverNeedsAllNodesToKnowWhenTheyRestarted(t *testing.T) {
 
 // A node that needs more than half of the time limit for each call is slow, not down.
 func TestSlowNodesAreNotSkipped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		setAll(nodes, slow(quorum.DefaultTimeout*3/5), nil)
 		var all sync.WaitGroup
 		for i := range 20 {
@@ -625,8 +628,7 @@ func TestSlowNodesAreNotSkipped(t *testing.T) {
 
 // A request for a name that is held is refused when a majority has refused it.
 func TestRefusalDoesNotWaitForASlowNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		mustAcquire(t, q, request("n"))
 		synctest.Wait()
 		nodes[0].set(slow(20*time.Millisecond), nil)
@@ -649,32 +651,30 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 		"the last node has voted":                    "",
 		"the last node has voted, its reply is lost": "Release",
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				if lost == "Acquire" {
-					nodes[2].set(down, nil)
+		run(t, name, func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			if lost == "Acquire" {
+				nodes[2].set(down, nil)
+			}
+			req := request("n")
+			mustAcquire(t, q, req)
+			time.Sleep(10 * time.Second) // until the vote of that node is no longer requested
+			nodes[2].set(nil, only(down, lost))
+			if lost == "Acquire" {
+				nodes[2].set(nil, nil)
+			}
+			for _, g := range nodes[:2] { // another client breaks it
+				if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
+					t.Fatal(err)
 				}
-				req := request("n")
-				mustAcquire(t, q, req)
-				time.Sleep(10 * time.Second) // until the vote of that node is no longer requested
-				nodes[2].set(nil, only(down, lost))
-				if lost == "Acquire" {
-					nodes[2].set(nil, nil)
-				}
-				for _, g := range nodes[:2] { // another client breaks it
-					if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}); !errors.Is(err, store.ErrNotHeld) {
-					t.Errorf("error %v, want ErrNotHeld", err)
-				}
-				synctest.Wait()
-				if _, any := votes(t, nodes, req); any > 0 {
-					t.Errorf("%d nodes keep the name closed", any)
-				}
-			})
+			}
+			if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}); !errors.Is(err, store.ErrNotHeld) {
+				t.Errorf("error %v, want ErrNotHeld", err)
+			}
+			synctest.Wait()
+			if _, any := votes(t, nodes, req); any > 0 {
+				t.Errorf("%d nodes keep the name closed", any)
+			}
 		})
 	}
 }

@@ -45,17 +45,15 @@ func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
 		"Leave":   func(ctx context.Context, q *quorum.Store) error { return q.Leave(ctx, "held", held.ID) },
 		"Break":   func(ctx context.Context, q *quorum.Store) error { return q.Break(ctx, "held", held.ID) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				mustAcquire(t, q, held)
-				synctest.Wait()
-				setAll(nodes, down, nil)
-				err := call(t.Context(), q)
-				if err == nil || !strings.Contains(err.Error(), ": 0 of 3 nodes confirmed, 2 are needed: node0: ") {
-					t.Errorf("%v, want that no node confirmed", err)
-				}
-			})
+		run(t, name, func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			mustAcquire(t, q, held)
+			synctest.Wait()
+			setAll(nodes, down, nil)
+			err := call(t.Context(), q)
+			if err == nil || !strings.Contains(err.Error(), ": 0 of 3 nodes confirmed, 2 are needed: node0: ") {
+				t.Errorf("%v, want that no node confirmed", err)
+			}
 		})
 	}
 }

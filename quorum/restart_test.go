@@ -215,16 +215,14 @@ func TestNodeThatRestartedLongAgoCountsAtOnce(t *testing.T) {
 
 func TestNodeThatTurnsOutToBeTheServerOfAnotherDoesNotCount(t *testing.T) {
 	for _, delay := range []time.Duration{0, -1} {
-		t.Run(fmt.Sprint("restart delay ", delay), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
-				time.Sleep(time.Minute)
-				nodes[0].set(down, nil)
-				nodes[1].restart("run2", time.Hour) // its address leads to node 2 now
-				if granted(t, q) {
-					t.Error("granted by one server that is two nodes")
-				}
-			})
+		run(t, fmt.Sprint("restart delay ", delay), func(t *testing.T) {
+			nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
+			time.Sleep(time.Minute)
+			nodes[0].set(down, nil)
+			nodes[1].restart("run2", time.Hour) // its address leads to node 2 now
+			if granted(t, q) {
+				t.Error("granted by one server that is two nodes")
+			}
 		})
 	}
 }
@@ -233,31 +231,29 @@ func TestNodeThatTurnsOutToBeTheServerOfAnotherDoesNotCount(t *testing.T) {
 // is left.
 func TestServerThatIsTwoNodesForAWhileHasOneVote(t *testing.T) {
 	for moved := range 2 {
-		t.Run(fmt.Sprintf("node %d moves", moved), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := serverNodes(t, time.Hour, quorum.Options{})
-				try := func() bool {
-					defer time.Sleep(time.Minute)
-					return granted(t, q)
-				}
-				nodes[1].restart("run0", time.Hour)
-				try()
-				nodes[0].restart("run0", time.Hour) // a new connection
-				if !try() {
-					t.Error("not granted, and two servers answer")
-				}
-				nodes[2].set(down, nil)
-				if try() {
-					t.Error("granted with two votes of one server")
-				}
-				nodes[2].set(nil, nil)
-				nodes[moved].restart("run1", time.Hour)
-				try()
-				nodes[2].set(down, nil)
-				if !try() {
-					t.Error("not granted, and two servers answer")
-				}
-			})
+		run(t, fmt.Sprintf("node %d moves", moved), func(t *testing.T) {
+			nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+			try := func() bool {
+				defer time.Sleep(time.Minute)
+				return granted(t, q)
+			}
+			nodes[1].restart("run0", time.Hour)
+			try()
+			nodes[0].restart("run0", time.Hour) // a new connection
+			if !try() {
+				t.Error("not granted, and two servers answer")
+			}
+			nodes[2].set(down, nil)
+			if try() {
+				t.Error("granted with two votes of one server")
+			}
+			nodes[2].set(nil, nil)
+			nodes[moved].restart("run1", time.Hour)
+			try()
+			nodes[2].set(down, nil)
+			if !try() {
+				t.Error("not granted, and two servers answer")
+			}
 		})
 	}
 }
@@ -265,23 +261,21 @@ func TestServerThatIsTwoNodesForAWhileHasOneVote(t *testing.T) {
 // The address of a node leads to the server of another node, before or after a lease was granted.
 func TestLeaseIsNotRenewedByOneServerThatIsTwoNodes(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		t.Run(fmt.Sprint("before=", before), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := serverNodes(t, time.Hour, quorum.Options{})
-				move := func() { nodes[1].restart("run2", time.Hour) }
-				if before {
-					move()
-				}
-				req := request("n")
-				mustAcquire(t, q, req)
-				synctest.Wait()
-				if !before {
-					move()
-				}
-				mustRenew(t, q, req)
-				nodes[0].set(down, nil)
-				renew(t, q, req, store.Unknown)
-			})
+		run(t, fmt.Sprint("before=", before), func(t *testing.T) {
+			nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+			move := func() { nodes[1].restart("run2", time.Hour) }
+			if before {
+				move()
+			}
+			req := request("n")
+			mustAcquire(t, q, req)
+			synctest.Wait()
+			if !before {
+				move()
+			}
+			mustRenew(t, q, req)
+			nodes[0].set(down, nil)
+			renew(t, q, req, store.Unknown)
 		})
 	}
 }

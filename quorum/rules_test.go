@@ -39,8 +39,7 @@ func TestKeepSurvivesTheLossOfAMinority(t *testing.T) {
 
 // The name is not closed if only a minority has the closure.
 func TestKeepFailsUnlessAMajorityHasTheClosure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		mustAcquire(t, q, req)
 		synctest.Wait()
@@ -53,8 +52,7 @@ func TestKeepFailsUnlessAMajorityHasTheClosure(t *testing.T) {
 }
 
 func TestBreakEndsVotesThatAnotherClientAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		for _, g := range nodes {
 			mustAcquire(t, g.Store, req)
@@ -100,8 +98,7 @@ func nodeVotes(t *testing.T, nodes []*gate, req store.Request, floors ...int64) 
 }
 
 func TestListingAndRefusalShowWhatTheMajorityHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		for i, floor := range []int64{10, 20, 15} { // the lease has token 16: see the rule Above
 			page, err := q.List(t.Context(), store.Query{Name: "n"})
@@ -156,8 +153,7 @@ func TestLeaseIsValidNoLongerThanItsNodesGranted(t *testing.T) {
 }
 
 func TestNodesKeepAVoteForLongerThanTheLeaseIsValid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		a := mustAcquire(t, q, req)
 		time.Sleep(a.TTL + a.TTL/100) // as if the clocks of the nodes ran faster by one percent
@@ -168,8 +164,7 @@ func TestNodesKeepAVoteForLongerThanTheLeaseIsValid(t *testing.T) {
 }
 
 func TestReplyThatComesAfterTheTTLIsNoGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		setAll(nodes, nil, slow(300*time.Millisecond))
 		req := request("n")
 		req.TTL = 200 * time.Millisecond

@@ -120,8 +120,7 @@ func TestNodeThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 
 // Neither a name that was used before nor a name that is used for the first time depends on the node.
 func TestNodeWithoutTokensDoesNotDisableTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		count(t, nodes[1], store.MaxToken)
 		last := make(map[string]int64)
 		for i := range 100 {
@@ -146,29 +145,27 @@ func TestNodeWithoutTokensDoesNotDisableTheOthers(t *testing.T) {
 // Nodes grant smaller blocks. The counters must not run ahead by the number of tokens that was asked for.
 func TestHugeNumberOfTokensDoesNotRunAhead(t *testing.T) {
 	for _, tokens := range []int{1 << 31, 1 << 52, math.MaxInt} {
-		t.Run(fmt.Sprint(tokens), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				count(t, nodes[0], 500_000) // so that a raise is needed
-				count(t, nodes[1], 300_000)
-				for range 20 {
-					req := request("n")
-					req.Tokens = tokens
-					if a := mustAcquire(t, q, req); a.Tokens < 1 || a.Token > 1<<30 {
-						t.Fatalf("%d tokens from %d", a.Tokens, a.Token)
-					}
-					if out := mustRenew(t, q, req); out.Token > 1<<30 {
-						t.Fatalf("Renew: %+v", out)
-					}
-					mustRelease(t, q, req)
-					synctest.Wait()
+		run(t, fmt.Sprint(tokens), func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			count(t, nodes[0], 500_000) // so that a raise is needed
+			count(t, nodes[1], 300_000)
+			for range 20 {
+				req := request("n")
+				req.Tokens = tokens
+				if a := mustAcquire(t, q, req); a.Tokens < 1 || a.Token > 1<<30 {
+					t.Fatalf("%d tokens from %d", a.Tokens, a.Token)
 				}
-				for i, g := range nodes {
-					if n := counter(t, g); n > 1<<30 {
-						t.Errorf("the counter of node %d is %d", i, n)
-					}
+				if out := mustRenew(t, q, req); out.Token > 1<<30 {
+					t.Fatalf("Renew: %+v", out)
 				}
-			})
+				mustRelease(t, q, req)
+				synctest.Wait()
+			}
+			for i, g := range nodes {
+				if n := counter(t, g); n > 1<<30 {
+					t.Errorf("the counter of node %d is %d", i, n)
+				}
+			}
 		})
 	}
 }
@@ -198,8 +195,7 @@ func TestBellThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 // A request under the identity of a lease that is over fails, and its votes arrive late. The lease must not
 // be renewed with them: another lease with a higher token has been granted since.
 func TestLeaseThatIsOverIsNotRenewedAfterARequestThatFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req, next := request("n"), request("n")
 		mustAcquire(t, q, req)
 		time.Sleep(req.TTL + time.Second)

@@ -20,43 +20,41 @@ import (
 func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 	for _, late := range []time.Duration{0, 300 * time.Millisecond, 30 * time.Second} {
 		for _, busy := range []bool{false, true} {
-			t.Run(fmt.Sprintf("executed after %v, other requests are answered %v", late, busy), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					nodes, q := gates(t, 3, quorum.Options{})
-					other := outvote(t, nodes, q)
-					setAll(nodes, nil, slow(time.Millisecond))
-					time.Sleep(time.Second)
-					voter, req := nodes[q.Order("n", 1)], request("n")
-					var sent atomic.Bool
-					voter.set(func(ctx context.Context, call string) error {
-						if call != "Acquire" || sent.Swap(true) {
-							return nil
-						}
-						time.AfterFunc(late, func() { voter.Store.Acquire(context.Background(), req) })
-						if late > 0 && busy {
-							time.Sleep(400 * time.Millisecond)
-						} else if late > 0 {
-							<-ctx.Done()
-						}
-						return errDown
-					}, nil)
-					if busy {
-						go func() {
-							for range 20 {
-								time.Sleep(50 * time.Millisecond)
-								one := request("other")
-								q.Acquire(t.Context(), one)
-								q.Leave(t.Context(), one.Name, one.ID)
-							}
-						}()
+			run(t, fmt.Sprintf("executed after %v, other requests are answered %v", late, busy), func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				other := outvote(t, nodes, q)
+				setAll(nodes, nil, slow(time.Millisecond))
+				time.Sleep(time.Second)
+				voter, req := nodes[q.Order("n", 1)], request("n")
+				var sent atomic.Bool
+				voter.set(func(ctx context.Context, call string) error {
+					if call != "Acquire" || sent.Swap(true) {
+						return nil
 					}
-					mustRefuse(t, q, req)
-					time.Sleep(late + 2*time.Second)
-					wantVotes(t, nodes, req, 0)
-					q.Leave(t.Context(), "n", other.ID)
-					time.Sleep(2 * time.Minute)
-					wantNothing(t, nodes, q)
-				})
+					time.AfterFunc(late, func() { voter.Store.Acquire(context.Background(), req) })
+					if late > 0 && busy {
+						time.Sleep(400 * time.Millisecond)
+					} else if late > 0 {
+						<-ctx.Done()
+					}
+					return errDown
+				}, nil)
+				if busy {
+					go func() {
+						for range 20 {
+							time.Sleep(50 * time.Millisecond)
+							one := request("other")
+							q.Acquire(t.Context(), one)
+							q.Leave(t.Context(), one.Name, one.ID)
+						}
+					}()
+				}
+				mustRefuse(t, q, req)
+				time.Sleep(late + 2*time.Second)
+				wantVotes(t, nodes, req, 0)
+				q.Leave(t.Context(), "n", other.ID)
+				time.Sleep(2 * time.Minute)
+				wantNothing(t, nodes, q)
 			})
 		}
 	}
@@ -69,35 +67,33 @@ func TestReleasesOfThousandsOfLeasesReachANodeThatHung(t *testing.T) {
 		"calls fail":    down,
 		"dialing fails": undialed,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				var all []store.Request
-				for i := range 2000 {
-					req := request(fmt.Sprint(i))
-					req.TTL = time.Hour
-					mustAcquire(t, q, req)
-					all = append(all, req)
-				}
-				time.Sleep(time.Second)
-				nodes[1].set(hung, nil)
-				var wg sync.WaitGroup
-				for _, req := range all {
-					wg.Go(func() { mustRelease(t, q, req) })
-				}
-				wg.Wait()
-				time.Sleep(10 * time.Second)
-				if page, err := nodes[1].Store.List(t.Context(), store.Query{Limit: 2000}); err != nil || len(page.Locks) != len(all) {
-					t.Fatalf("%d votes at the node that hangs, %v", len(page.Locks), err)
-				}
-				nodes[1].set(nil, nil)
-				time.Sleep(5 * time.Second)
-				if page, err := nodes[1].Store.List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
-					t.Errorf("%d votes 5 s after the node is back, %v", len(page.Locks), err)
-				}
-				time.Sleep(65 * time.Second)
-				wantNothing(t, nodes, q)
-			})
+		run(t, name, func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			var all []store.Request
+			for i := range 2000 {
+				req := request(fmt.Sprint(i))
+				req.TTL = time.Hour
+				mustAcquire(t, q, req)
+				all = append(all, req)
+			}
+			time.Sleep(time.Second)
+			nodes[1].set(hung, nil)
+			var wg sync.WaitGroup
+			for _, req := range all {
+				wg.Go(func() { mustRelease(t, q, req) })
+			}
+			wg.Wait()
+			time.Sleep(10 * time.Second)
+			if page, err := nodes[1].Store.List(t.Context(), store.Query{Limit: 2000}); err != nil || len(page.Locks) != len(all) {
+				t.Fatalf("%d votes at the node that hangs, %v", len(page.Locks), err)
+			}
+			nodes[1].set(nil, nil)
+			time.Sleep(5 * time.Second)
+			if page, err := nodes[1].Store.List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
+				t.Errorf("%d votes 5 s after the node is back, %v", len(page.Locks), err)
+			}
+			time.Sleep(65 * time.Second)
+			wantNothing(t, nodes, q)
 		})
 	}
 }
@@ -107,8 +103,7 @@ func undialed(context.Context, string) error {
 }
 
 func TestRequestThatWasNeverSentIsNotUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		nodes[1].set(undialed, nil)
 		for i := range 300 {
 			req := request(fmt.Sprint(i))
@@ -125,8 +120,7 @@ func TestRequestThatWasNeverSentIsNotUndone(t *testing.T) {
 
 // What is sent while a node hangs is one call at a time. Only that has to be undone.
 func TestRequestsThatSkipANodeAreNotUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		forever := make(chan struct{})
 		nodes[1].set(hang(forever), nil)
 		for i := range 3000 {
@@ -149,36 +143,33 @@ func TestRequestsThatSkipANodeAreNotUndone(t *testing.T) {
 // over, although all nodes answer.
 func TestReleaseThatANodeDidNotGetIsRepeated(t *testing.T) {
 	for _, leave := range []bool{false, true} {
-		t.Run(fmt.Sprint("leave=", leave), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				for i := range 2 {
-					req := request("n")
-					mustAcquire(t, q, req)
-					synctest.Wait()
-					nodes[i].set(down, nil)
-					if leave {
-						if err := q.Leave(t.Context(), "n", req.ID); err != nil {
-							t.Fatal(err)
-						}
-					} else {
-						mustRelease(t, q, req)
-					}
-					nodes[i].set(nil, nil)
-				}
-				time.Sleep(2 * time.Second)
+		run(t, fmt.Sprint("leave=", leave), func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			for i := range 2 {
 				req := request("n")
 				mustAcquire(t, q, req)
 				synctest.Wait()
-				wantVotes(t, nodes, req, 3)
-			})
+				nodes[i].set(down, nil)
+				if leave {
+					if err := q.Leave(t.Context(), "n", req.ID); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					mustRelease(t, q, req)
+				}
+				nodes[i].set(nil, nil)
+			}
+			time.Sleep(2 * time.Second)
+			req := request("n")
+			mustAcquire(t, q, req)
+			synctest.Wait()
+			wantVotes(t, nodes, req, 3)
 		})
 	}
 }
 
 func TestKeepThatANodeDidNotGetIsRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		mustAcquire(t, q, req)
 		synctest.Wait()
@@ -203,8 +194,7 @@ func TestKeepThatANodeDidNotGetIsRepeated(t *testing.T) {
 // The reply to a refusal is lost at two nodes, one after the other. While that is undone, a lease of
 // the same identity does not rely on these nodes: an undo would end its vote.
 func TestUndoDoesNotEndTheLeaseOfAnIdentityThatIsUsedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		holder, req := request("n"), request("n")
 		mustAcquire(t, q, holder)
 		time.Sleep(time.Second)
@@ -237,44 +227,42 @@ func TestUndoDoesNotEndTheLeaseOfAnIdentityThatIsUsedAgain(t *testing.T) {
 // The waiter can use them again after a while.
 func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
 	for lost := 1; lost <= 2; lost++ {
-		t.Run(fmt.Sprint(lost, " nodes"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				holder, waiter := queued("n"), queued("n")
-				mustAcquire(t, q, holder)
-				hold := func(d time.Duration) { // the holder renews, the waiter keeps its place
-					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-						q.Acquire(t.Context(), waiter)
-						mustRenew(t, q, holder)
-					}
-				}
-				hold(5 * time.Second)
-				for _, g := range nodes[:lost] {
-					g.set(only(down, "Acquire"), nil)
-					hold(3 * time.Second)
-					g.Break(t.Context(), "n", holder.ID)
-					g.set(nil, nil)
+		run(t, fmt.Sprint(lost, " nodes"), func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			holder, waiter := queued("n"), queued("n")
+			mustAcquire(t, q, holder)
+			hold := func(d time.Duration) { // the holder renews, the waiter keeps its place
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 					q.Acquire(t.Context(), waiter)
-					hold(5 * time.Second)
+					mustRenew(t, q, holder)
 				}
-				hold(5 * time.Minute)
-				mustRelease(t, q, holder)
-				begin := time.Now()
-				for {
-					a, err := q.Acquire(t.Context(), waiter)
-					if err == nil && a.Granted() {
-						break
-					}
-					if time.Since(begin) > 2*time.Second {
-						t.Fatalf("all nodes answer and the name is free: %+v, %v", a.Refusal, err)
-					}
-					time.Sleep(100 * time.Millisecond)
+			}
+			hold(5 * time.Second)
+			for _, g := range nodes[:lost] {
+				g.set(only(down, "Acquire"), nil)
+				hold(3 * time.Second)
+				g.Break(t.Context(), "n", holder.ID)
+				g.set(nil, nil)
+				q.Acquire(t.Context(), waiter)
+				hold(5 * time.Second)
+			}
+			hold(5 * time.Minute)
+			mustRelease(t, q, holder)
+			begin := time.Now()
+			for {
+				a, err := q.Acquire(t.Context(), waiter)
+				if err == nil && a.Granted() {
+					break
 				}
-				time.Sleep(waiter.TTL / 3)
-				mustRenew(t, q, waiter)
-				time.Sleep(2 * time.Second)
-				wantVotes(t, nodes, waiter, 3)
-			})
+				if time.Since(begin) > 2*time.Second {
+					t.Fatalf("all nodes answer and the name is free: %+v, %v", a.Refusal, err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(waiter.TTL / 3)
+			mustRenew(t, q, waiter)
+			time.Sleep(2 * time.Second)
+			wantVotes(t, nodes, waiter, 3)
 		})
 	}
 }
@@ -282,26 +270,24 @@ func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
 // A node does not get the Break of a lock or of a closure. It gets it when it is back.
 func TestBreakThatANodeDidNotGetIsRepeated(t *testing.T) {
 	for _, keep := range []store.Keep{{}, {State: store.Done, For: time.Hour}} {
-		t.Run(keep.State.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				req := request("n")
-				mustAcquire(t, q, req)
-				synctest.Wait()
-				if keep.State != store.Held {
-					if err := q.Release(t.Context(), "n", req.ID, keep); err != nil {
-						t.Fatal(err)
-					}
-					synctest.Wait()
-				}
-				nodes[0].set(lose, nil)
-				if err := q.Break(t.Context(), "n", req.ID); err != nil {
+		run(t, keep.State.String(), func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			req := request("n")
+			mustAcquire(t, q, req)
+			synctest.Wait()
+			if keep.State != store.Held {
+				if err := q.Release(t.Context(), "n", req.ID, keep); err != nil {
 					t.Fatal(err)
 				}
-				nodes[0].set(nil, nil)
-				time.Sleep(2 * time.Second)
-				wantVotes(t, nodes, req, 0)
-			})
+				synctest.Wait()
+			}
+			nodes[0].set(lose, nil)
+			if err := q.Break(t.Context(), "n", req.ID); err != nil {
+				t.Fatal(err)
+			}
+			nodes[0].set(nil, nil)
+			time.Sleep(2 * time.Second)
+			wantVotes(t, nodes, req, 0)
 		})
 	}
 }
@@ -334,8 +320,7 @@ func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 // All nodes lose their replies for a moment. They have executed the release, so the caller need not wait
 // until no message can be executed late.
 func TestReleaseSucceedsAfterALossOfReplies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		lease, err := client(t, q).Lock(t.Context(), "n")
 		if err != nil {
 			t.Fatal(err)
@@ -360,8 +345,7 @@ func TestReleaseSucceedsAfterALossOfReplies(t *testing.T) {
 // A store ignores its context, and one call never returns. The node is tried again, also while the others
 // are idle, and it counts as soon as it answers.
 func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		forever := make(chan struct{})
 		defer close(forever)
 		nodes[0].set(hang(forever), nil)
@@ -393,8 +377,7 @@ func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
 
 // A server without memory refuses new locks, but renews and releases those that it has.
 func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		mustAcquire(t, q, req)
 		synctest.Wait()

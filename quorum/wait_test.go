@@ -55,8 +55,7 @@ func TestWaiterIsWokenByTheBell(t *testing.T) {
 }
 
 func TestWaitReturnsAtOnceForAnIdentityThatDoesNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, _ []*gate, q *quorum.Store) {
 		req := request("n")
 		mustAcquire(t, q, req)
 		begin := time.Now()
@@ -186,8 +185,7 @@ func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
 }
 
 func TestWaitersThatAreCancelledLeaveNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		setAll(nodes, nil, slow(time.Millisecond))
 		c := client(t, q)
 		holder := request("n")
@@ -224,8 +222,7 @@ func TestWaitersThatAreCancelledLeaveNothing(t *testing.T) {
 }
 
 func TestNamesThatAreNotUsedAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, _ []*gate, q *quorum.Store) {
 		contend := func(name string) {
 			holder, waiter := request(name), queued(name)
 			mustAcquire(t, q, holder)
@@ -246,8 +243,7 @@ func TestNamesThatAreNotUsedAreForgotten(t *testing.T) {
 }
 
 func TestLeasesThatNobodyReleasedAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, _ []*gate, q *quorum.Store) {
 		for i := range 3000 {
 			req := request(fmt.Sprint(i))
 			req.TTL = 100 * time.Millisecond
