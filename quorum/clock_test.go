@@ -14,17 +14,11 @@ func TestNodeWhoseClockWasSetDoesNotCountBeforeTheLargestTTLIsOver(t *testing.T)
 		synctest.Test(t, func(t *testing.T) {
 			nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
 			nodes[0].set(down, nil)
-			if !granted(t, q) {
-				t.Fatal("not granted by two of three nodes")
-			}
+			wantGranted(t, q, true, "by two of three nodes")
 			nodes[1].setClock()
-			if granted(t, q) {
-				t.Error("granted with the vote of a node whose clock was set")
-			}
+			wantGranted(t, q, false, "with the vote of a node whose clock was set")
 			time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
-			if !granted(t, q) {
-				t.Error("not granted after all older leases have ended")
-			}
+			wantGranted(t, q, true, "after all older leases have ended")
 		})
 	}
 }
@@ -33,17 +27,13 @@ func TestNodeWhoseClockWasSetDoesNotCountBeforeTheLargestTTLIsOver(t *testing.T)
 func TestNodesCountAfterTheHostOfTheClientWasSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
-		if !granted(t, q) {
-			t.Fatal("not granted")
-		}
+		wantGranted(t, q, true, "at first")
 		for _, n := range nodes {
 			n.setClock()
 			time.Sleep(100 * time.Millisecond)
 		}
 		granted(t, q) // it sees the jumps one after the other
-		if !granted(t, q) {
-			t.Error("not granted after the clocks of all nodes have jumped together")
-		}
+		wantGranted(t, q, true, "after the clocks of all nodes have jumped together")
 	})
 }
 
@@ -57,9 +47,7 @@ func TestNodeWhoseClockIsFarAheadDoesNotCountAtFirst(t *testing.T) {
 				t.Errorf("granted: %t, want %t", got, want)
 			}
 			time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
-			if !granted(t, q) {
-				t.Error("not granted after all older leases have ended")
-			}
+			wantGranted(t, q, true, "after all older leases have ended")
 		})
 	}
 }

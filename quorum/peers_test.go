@@ -278,9 +278,7 @@ func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
 		short := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
 		other := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
 		time.Sleep(time.Hour) // records of what was used before are over
-		if !granted(t, short) {
-			t.Fatal("not granted")
-		}
+		wantGranted(t, short, true, "at first")
 		req := request("probe")
 		req.TTL = long
 		mustAcquire(t, other, req)
@@ -291,9 +289,7 @@ func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
 		all[2].set(nil, nil)
 		for range 9 {
 			time.Sleep(time.Minute)
-			if granted(t, short) {
-				t.Fatal("two holders")
-			}
+			wantGranted(t, short, false, "two holders")
 			empty(t, req, all[0], all[2])
 		}
 	})
@@ -358,9 +354,7 @@ func TestNodeThatIsReachedLaterDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOv
 		empty(t, req, all[0], all[2]) // the lease was at nodes 0 and 1, and node 0 restarts empty
 		own[0].restart("run again", time.Minute)
 		own[0].set(nil, nil)
-		if granted(t, idle) {
-			t.Error("two holders")
-		}
+		wantGranted(t, idle, false, "two holders")
 	})
 }
 
@@ -372,9 +366,7 @@ func TestNodeDoesNotCountWhileTheTTLsOfOtherClientsAreRead(t *testing.T) {
 		all := hosts(3)
 		setAll(all, only(slow(5*time.Millisecond), "Lookup"), nil)
 		idle := use(t, all)
-		if !granted(t, idle) {
-			t.Fatal("not granted before the restart")
-		}
+		wantGranted(t, idle, true, "before the restart")
 		time.Sleep(time.Second)
 		other := mustJoin(t, all, quorum.Options{}, 0, 1, 2)
 		req := request("probe")
@@ -390,9 +382,7 @@ func TestNodeDoesNotCountWhileTheTTLsOfOtherClientsAreRead(t *testing.T) {
 			first <- err
 		}()
 		time.Sleep(time.Millisecond) // less than a lookup takes
-		if granted(t, idle) {
-			t.Error("two holders")
-		}
+		wantGranted(t, idle, false, "two holders")
 		if err := <-first; err != nil {
 			t.Error(err)
 		}
@@ -441,9 +431,7 @@ func TestNoLeaseIsGrantedBeforeItsTTLIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
 		q, other := use(t, all), use(t, all)
-		if !granted(t, other) {
-			t.Fatal("not granted before")
-		}
+		wantGranted(t, other, true, "before")
 		req := request("probe")
 		req.TTL = 10 * time.Minute
 		setAll(all, down, nil)
@@ -460,9 +448,7 @@ func TestNoLeaseIsGrantedBeforeItsTTLIsKnown(t *testing.T) {
 		empty(t, req, all[0])
 		time.Sleep(time.Minute)
 		all[0].restart("run again", time.Minute)
-		if granted(t, other) {
-			t.Error("two holders")
-		}
+		wantGranted(t, other, false, "two holders")
 	})
 }
 
@@ -527,9 +513,7 @@ func TestNodeThatHangsDoesNotKeepAnotherOneFromCounting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
 		q := use(t, all)
-		if !granted(t, q) {
-			t.Fatal("not granted before")
-		}
+		wantGranted(t, q, true, "before")
 		time.Sleep(time.Hour)
 		all[1].restart("run again", time.Hour/2)
 		all[0].set(lose, nil)

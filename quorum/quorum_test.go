@@ -326,7 +326,7 @@ func TestNewRejectsBadInput(t *testing.T) {
 	mustAcquire(t, q, request("n"))
 }
 
-func TestModesOtherThanExclusiveAreRefusedBeforeANodeIsAsked(t *testing.T) {
+func TestRequestsThatCannotBeGrantedAreRefusedBeforeANodeIsAsked(t *testing.T) {
 	nodes, q := gates(t, 3, quorum.Options{})
 	for _, mode := range []store.Mode{store.Shared, store.Permits} {
 		req := request("n")
@@ -334,6 +334,11 @@ func TestModesOtherThanExclusiveAreRefusedBeforeANodeIsAsked(t *testing.T) {
 		if _, err := q.Acquire(t.Context(), req); !errors.Is(err, store.ErrUnsupported) {
 			t.Errorf("%v: %v, want ErrUnsupported", mode, err)
 		}
+	}
+	last := request("n")
+	last.Floor = store.MaxToken
+	if _, err := q.Acquire(t.Context(), last); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("floor at the end of the tokens: %v, want ErrInvalid", err)
 	}
 	if _, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: store.NewID(), TTL: time.Minute, Mode: store.Shared}}); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("step down: %v, want ErrUnsupported", err)
@@ -491,28 +496,40 @@ func TestLeaseThatIsOverIsNeitherRenewedNorRepaired(t *testing.T) {
 	})
 }
 
+// What is sent while a node hangs is one call at a time. Only that has to be undone.
 func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 	for name, hung := range map[string]fault{
 		"calls never end":                 nil,
 		"the store bounds its calls":      func(context.Context, string) error { time.Sleep(quorum.DefaultTimeout); return errDown },
 		"calls end with the quorum's own": lose,
+		"it cannot be reached":            undialed,
 	} {
 		run(t, name, func(t *testing.T) {
 			nodes, q := gates(t, 3, quorum.Options{})
-			if nodes[0].set(hung, nil); hung == nil {
-				nodes[0].hangs(t)
+			back := make(chan struct{})
+			if nodes[1].set(hung, nil); hung == nil {
+				nodes[1].set(hang(back), nil)
 			}
 			begin := time.Now()
 			for i := range 1000 {
-				mustAcquire(t, q, request(fmt.Sprint(i)))
+				req := request(fmt.Sprint(i))
+				mustAcquire(t, q, req)
+				mustRelease(t, q, req)
 				time.Sleep(10 * time.Millisecond)
 			}
 			if took := time.Since(begin); took > 10*time.Second {
 				t.Errorf("took %v, want no delay by the node", took)
 			}
-			if n := nodes[0].count(); n > 200 {
+			if n := nodes[1].count(); n > 200 {
 				t.Errorf("%d calls to a node that hangs", n)
 			}
+			if n := nodes[1].count("Leave", "Release"); name == "it cannot be reached" && n > 0 {
+				t.Errorf("a node that got no request got %d messages to undo one", n)
+			}
+			close(back)
+			nodes[1].set(nil, nil)
+			time.Sleep(2 * time.Minute)
+			wantNothing(t, nodes, q)
 		})
 	}
 }

@@ -95,9 +95,7 @@ func TestNodeThatRestartedIsReportedWithTheTimeThatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told reports
 		nodes, q := serverNodes(t, time.Hour, quorum.Options{Report: told.add})
-		if !granted(t, q) {
-			t.Fatal("not granted")
-		}
+		wantGranted(t, q, true, "at first")
 		time.Sleep(time.Minute)
 		for _, n := range nodes[1:] {
 			n.restart("new"+n.id, 9*time.Second)

@@ -84,6 +84,13 @@ func granted(t *testing.T, q *quorum.Store) bool {
 	return err == nil && a.Granted()
 }
 
+func wantGranted(t *testing.T, q *quorum.Store, want bool, when string) {
+	t.Helper()
+	if got := granted(t, q); got != want {
+		t.Errorf("granted: %t, want %t: %s", got, want, when)
+	}
+}
+
 func TestLongestRestartDelayIsNotOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, delay := range []time.Duration{math.MaxInt64, math.MaxInt64 / 101 * 100} {
@@ -98,13 +105,9 @@ func TestLongestRestartDelayIsNotOff(t *testing.T) {
 func TestDefaultRestartDelayIncludesTheDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, q := serverNodes(t, quorum.DefaultRestartDelay, quorum.Options{})
-		if granted(t, q) {
-			t.Error("granted by nodes that may have forgotten a lease with the default TTL")
-		}
+		wantGranted(t, q, false, "by nodes that may have forgotten a lease with the default TTL")
 		time.Sleep(quorum.DefaultRestartDelay / 50)
-		if !granted(t, q) {
-			t.Error("not granted after the delay")
-		}
+		wantGranted(t, q, true, "after the delay")
 	})
 }
 
@@ -112,9 +115,7 @@ func TestNodeDoesNotCountBeforeTheLargestTTLInUseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := serverNodes(t, time.Minute, quorum.Options{})
 		nodes[0].set(down, nil)
-		if !granted(t, q) {
-			t.Fatal("not granted after a minute")
-		}
+		wantGranted(t, q, true, "after a minute")
 		long := request("long")
 		long.TTL = 5 * time.Minute
 		if a, err := q.Acquire(t.Context(), long); err == nil && a.Granted() {
@@ -125,9 +126,7 @@ func TestNodeDoesNotCountBeforeTheLargestTTLInUseIsOver(t *testing.T) {
 		mustAcquire(t, q, long)
 		long.TTL = time.Hour
 		mustRenew(t, q, long)
-		if granted(t, q) {
-			t.Error("granted by nodes that may have forgotten a lease of an hour")
-		}
+		wantGranted(t, q, false, "by nodes that may have forgotten a lease of an hour")
 	})
 }
 
@@ -173,56 +172,23 @@ func TestVoteOfANodeThatRestartedDoesNotCountAndIsGivenBack(t *testing.T) {
 	})
 }
 
-// A machine that boots may set its clock after the server has started, which makes the server seem
-// older than it is.
-func TestNodeThatRestartedDoesNotCountWhateverItsClockSays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
-		if !granted(t, q) {
-			t.Fatal("not granted")
-		}
-		nodes[0].set(down, nil)
-		nodes[1].restart("new", time.Hour)
-		if granted(t, q) {
-			t.Error("granted with the vote of a node that restarted just now")
-		}
-		time.Sleep(31 * time.Second)
-		nodes[1].restart("new", time.Hour+31*time.Second) // a new connection to the same server
-		if !granted(t, q) {
-			t.Error("not granted after the delay")
-		}
-	})
-}
-
-// A client was idle while a server restarted. The first reply of the server is not one of the server before.
-func TestNodeThatRestartedLongAgoCountsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
-		if !granted(t, q) {
-			t.Fatal("not granted")
-		}
-		time.Sleep(time.Hour)
-		nodes[0].set(down, nil)
-		nodes[1].restart("new", time.Hour/2)
-		if err := q.Leave(t.Context(), "n", store.NewID()); err != nil {
-			t.Fatal(err)
-		}
-		if !granted(t, q) {
-			t.Error("not granted half an hour after the restart")
-		}
-	})
-}
-
-func TestNodeThatTurnsOutToBeTheServerOfAnotherDoesNotCount(t *testing.T) {
-	for _, delay := range []time.Duration{0, -1} {
-		run(t, fmt.Sprint("restart delay ", delay), func(t *testing.T) {
-			nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
-			time.Sleep(time.Minute)
+// A machine that boots may set its clock after the server has started, which makes the server seem older
+// than it is. But it did not start before the last reply of the server before it.
+func TestNodeThatRestartedCountsWhenItsUptimeIsSure(t *testing.T) {
+	for idle, want := range map[time.Duration]bool{0: false, time.Hour: true} {
+		run(t, fmt.Sprint("the client was idle for ", idle), func(t *testing.T) {
+			nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+			wantGranted(t, q, true, "at first")
+			time.Sleep(idle)
 			nodes[0].set(down, nil)
-			nodes[1].restart("run2", time.Hour) // its address leads to node 2 now
-			if granted(t, q) {
-				t.Error("granted by one server that is two nodes")
+			nodes[1].restart("new", time.Hour/2)
+			if err := q.Leave(t.Context(), "n", store.NewID()); err != nil { // a reply of the new server
+				t.Fatal(err)
 			}
+			wantGranted(t, q, want, "after the restart")
+			time.Sleep(31 * time.Second)
+			nodes[1].restart("new", time.Hour/2+31*time.Second) // a new connection to the same server
+			wantGranted(t, q, true, "after the delay")
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package quorum_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -89,57 +88,39 @@ func TestTokensRiseWhicheverNodesAnswer(t *testing.T) {
 	})
 }
 
-// Its clock is wrong. If the others followed, their tokens would be ahead of their clocks for an hour.
+// The clock of a node is wrong, or its tokens are used up. If the others followed, their tokens would be ahead of
+// their clocks, or used up, too. Neither a name that was used before nor a new one depends on the node.
 func TestNodeThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const hour = int64(time.Hour / time.Microsecond)
+	const hour = int64(time.Hour / time.Microsecond)
+	for _, far := range []int64{hour, store.MaxToken - 2, store.MaxToken} {
 		for ahead := range 5 {
-			nodes, q := gates(t, 5, quorum.Options{})
-			count(t, nodes[ahead], hour)
-			for range 100 {
-				req := request("n")
-				if a := mustAcquire(t, q, req); a.Token >= hour {
-					t.Fatalf("token %d", a.Token)
+			run(t, fmt.Sprintf("node %d at %d", ahead, far), func(t *testing.T) {
+				nodes, q := gates(t, 5, quorum.Options{})
+				count(t, nodes[ahead], far)
+				last := make(map[string]int64)
+				for i := range 100 {
+					req := request(fmt.Sprint("n", i%(1+i/10)))
+					a := mustAcquire(t, q, req)
+					if a.Token <= last[req.Name] || a.Token >= hour {
+						t.Fatalf("token %d of %s after %d", a.Token, req.Name, last[req.Name])
+					}
+					last[req.Name] = a.Token
+					synctest.Wait()
+					req.Tokens = 4
+					if out := mustRenew(t, q, req); out.Token >= hour {
+						t.Fatalf("Renew: %+v", out)
+					}
+					mustRelease(t, q, req)
+					synctest.Wait()
 				}
-				synctest.Wait()
-				req.Tokens = 4
-				if out := mustRenew(t, q, req); out.Token >= hour {
-					t.Fatalf("Renew: %+v", out)
+				for i, g := range nodes {
+					if i != ahead && counter(t, g) >= hour {
+						t.Errorf("the counter of node %d is %d", i, counter(t, g))
+					}
 				}
-				mustRelease(t, q, req)
-				synctest.Wait()
-			}
-			for i, g := range nodes {
-				if n := counter(t, g); i != ahead && n >= hour {
-					t.Errorf("the counter of node %d is %d", i, n)
-				}
-			}
+			})
 		}
-	})
-}
-
-// Neither a name that was used before nor a name that is used for the first time depends on the node.
-func TestNodeWithoutTokensDoesNotDisableTheOthers(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		count(t, nodes[1], store.MaxToken)
-		last := make(map[string]int64)
-		for i := range 100 {
-			req := request(fmt.Sprint("n", i%(1+i/10)))
-			a := mustAcquire(t, q, req)
-			if a.Token <= last[req.Name] || a.Token > 1000 {
-				t.Fatalf("token %d of %s after %d", a.Token, req.Name, last[req.Name])
-			}
-			last[req.Name] = a.Token
-			synctest.Wait()
-			mustRelease(t, q, req)
-			synctest.Wait()
-		}
-		// The last token of a node can be taken, but not pull the others along.
-		count(t, nodes[0], store.MaxToken-2)
-		if _, err := q.Acquire(t.Context(), store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Floor: store.MaxToken}); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("floor at the end of the tokens: %v, want ErrInvalid", err)
-		}
-	})
+	}
 }
 
 // Nodes grant smaller blocks. The counters must not run ahead by the number of tokens that was asked for.

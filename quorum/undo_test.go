@@ -102,93 +102,53 @@ func undialed(context.Context, string) error {
 	return &net.OpError{Op: "dial", Err: errDown}
 }
 
-func TestRequestThatWasNeverSentIsNotUndone(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		nodes[1].set(undialed, nil)
-		for i := range 300 {
-			req := request(fmt.Sprint(i))
-			mustAcquire(t, q, req)
-			mustRelease(t, q, req)
-		}
-		synctest.Wait()
-		if n := nodes[1].count("Leave", "Release"); n > 0 {
-			t.Errorf("a node that got no request got %d messages to undo one", n)
-		}
-		wantNothing(t, nodes, q)
-	})
-}
-
-// What is sent while a node hangs is one call at a time. Only that has to be undone.
-func TestRequestsThatSkipANodeAreNotUndone(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		forever := make(chan struct{})
-		nodes[1].set(hang(forever), nil)
-		for i := range 3000 {
-			req := request(fmt.Sprint(i))
-			mustAcquire(t, q, req)
-			mustRelease(t, q, req)
-			time.Sleep(10 * time.Millisecond)
-		}
-		if n := nodes[1].count(); n > 120 {
-			t.Errorf("a node that hangs got %d calls", n)
-		}
-		close(forever)
-		nodes[1].set(nil, nil)
-		time.Sleep(5 * time.Second)
-		wantNothing(t, nodes, q)
-	})
-}
-
 // Otherwise votes that two nodes keep for different leases would close the name until their TTLs are
 // over, although all nodes answer.
-func TestReleaseThatANodeDidNotGetIsRepeated(t *testing.T) {
-	for _, leave := range []bool{false, true} {
-		run(t, fmt.Sprint("leave=", leave), func(t *testing.T) {
-			nodes, q := gates(t, 3, quorum.Options{})
-			for i := range 2 {
+func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
+	id := store.NewID()
+	release := func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "n", id, store.Keep{}) }
+	leave := func(ctx context.Context, q *quorum.Store) error { return q.Leave(ctx, "n", id) }
+	keep := func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "n", id, done) }
+	force := func(ctx context.Context, q *quorum.Store) error { return q.Break(ctx, "n", id) }
+	for name, test := range map[string]struct {
+		before, end func(ctx context.Context, q *quorum.Store) error
+		closed      bool
+	}{
+		"Release":            {end: release},
+		"Leave":              {end: leave},
+		"Keep":               {end: keep, closed: true},
+		"Break":              {end: force},
+		"Break of a closure": {before: keep, end: force},
+	} {
+		for i, f := range []fault{down, lose} {
+			run(t, fmt.Sprint(name, i), func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
 				req := request("n")
+				req.ID = id
 				mustAcquire(t, q, req)
 				synctest.Wait()
-				nodes[i].set(down, nil)
-				if leave {
-					if err := q.Leave(t.Context(), "n", req.ID); err != nil {
-						t.Fatal(err)
-					}
-				} else {
-					mustRelease(t, q, req)
+				if test.before != nil {
+					test.before(t.Context(), q)
+					synctest.Wait()
 				}
-				nodes[i].set(nil, nil)
-			}
-			time.Sleep(2 * time.Second)
-			req := request("n")
-			mustAcquire(t, q, req)
-			synctest.Wait()
-			wantVotes(t, nodes, req, 3)
-		})
+				nodes[0].set(f, nil)
+				if err := test.end(t.Context(), q); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				nodes[0].set(nil, nil)
+				time.Sleep(2 * time.Second)
+				page, err := nodes[0].Store.List(t.Context(), store.Query{Name: "n"})
+				if closed := len(page.Locks) == 1 && page.Locks[0].Holders[0].State == store.Done; err != nil || closed != test.closed || !closed && len(page.Locks) > 0 {
+					t.Errorf("%+v, %v, want that the name is closed: %t", page.Locks, err, test.closed)
+				}
+				time.Sleep(2 * time.Minute)
+				if sessions, _, undoings := q.Remembered(); sessions+undoings > 0 {
+					t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
+				}
+			})
+		}
 	}
-}
-
-func TestKeepThatANodeDidNotGetIsRepeated(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
-		nodes[0].set(lose, nil)
-		if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Second)
-		nodes[0].set(nil, nil)
-		time.Sleep(2 * time.Second)
-		page, err := nodes[0].Store.List(t.Context(), store.Query{Name: "n"})
-		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].State != store.Done {
-			t.Errorf("%+v, %v, want the closure", page.Locks, err)
-		}
-		time.Sleep(2 * time.Minute)
-		if sessions, _, undoings := q.Remembered(); sessions+undoings > 0 {
-			t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
-		}
-	})
 }
 
 // The reply to a refusal is lost at two nodes, one after the other. While that is undone, a lease of
@@ -263,31 +223,6 @@ func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
 			mustRenew(t, q, waiter)
 			time.Sleep(2 * time.Second)
 			wantVotes(t, nodes, waiter, 3)
-		})
-	}
-}
-
-// A node does not get the Break of a lock or of a closure. It gets it when it is back.
-func TestBreakThatANodeDidNotGetIsRepeated(t *testing.T) {
-	for _, keep := range []store.Keep{{}, {State: store.Done, For: time.Hour}} {
-		run(t, keep.State.String(), func(t *testing.T) {
-			nodes, q := gates(t, 3, quorum.Options{})
-			req := request("n")
-			mustAcquire(t, q, req)
-			synctest.Wait()
-			if keep.State != store.Held {
-				if err := q.Release(t.Context(), "n", req.ID, keep); err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-			}
-			nodes[0].set(lose, nil)
-			if err := q.Break(t.Context(), "n", req.ID); err != nil {
-				t.Fatal(err)
-			}
-			nodes[0].set(nil, nil)
-			time.Sleep(2 * time.Second)
-			wantVotes(t, nodes, req, 0)
 		})
 	}
 }
