@@ -51,22 +51,6 @@ func TestKeepFailsUnlessAMajorityHasTheClosure(t *testing.T) {
 	})
 }
 
-func TestBreakEndsVotesThatAnotherClientAskedFor(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		for _, g := range nodes {
-			mustAcquire(t, g.Store, req)
-		}
-		if err := q.Break(t.Context(), "n", req.ID); err != nil {
-			t.Fatal(err)
-		}
-		wantVotes(t, nodes, req, 0)
-		if err := q.Break(t.Context(), "n", req.ID); err != store.ErrNotHeld {
-			t.Errorf("%v, want ErrNotHeld", err)
-		}
-	})
-}
-
 // The votes of a failed attempt would block other requests for the name.
 func TestFailedAttemptKeepsItsVotesUnlessTheNameIsContended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -60,34 +60,6 @@ func TestNodesWithDifferentCountersAgreeByOneRaise(t *testing.T) {
 	})
 }
 
-// Whichever majority answers, and wherever the counters of the nodes begin, tokens rise.
-func TestTokensRiseWhicheverNodesAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := newGates(5)
-		for i, g := range nodes {
-			count(t, g, int64(7919*(i*3%5)+1))
-		}
-		last := int64(0)
-		for i := range 200 {
-			for _, k := range []int{i % 5, (i*3 + 1) % 5} {
-				nodes[k].set(down, nil)
-			}
-			q := openQuorum(t, named(nodes), quorum.Options{}) // a client that knows nothing
-			req := request("n")
-			req.Tokens = 1 + i%3
-			a := mustAcquire(t, q, req)
-			if a.Token <= last {
-				t.Fatalf("token %d after %d", a.Token, last)
-			}
-			last = a.Token + int64(a.Tokens) - 1
-			setAll(nodes, nil, nil)
-			mustRelease(t, q, req)
-			time.Sleep(time.Second) // what failed is repeated
-			q.Close()
-		}
-	})
-}
-
 // The clock of a node is wrong, or its tokens are used up. If the others followed, their tokens would be ahead of
 // their clocks, or used up, too. Neither a name that was used before nor a new one depends on the node.
 func TestNodeThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {

@@ -22,7 +22,10 @@ func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 		for _, busy := range []bool{false, true} {
 			run(t, fmt.Sprintf("executed after %v, other requests are answered %v", late, busy), func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				other := outvote(t, nodes, q)
+				other := request("n")
+				for _, i := range []int{0, 2} {
+					mustAcquire(t, nodes[q.Order("n", i)].Store, other)
+				}
 				setAll(nodes, nil, slow(time.Millisecond))
 				time.Sleep(time.Second)
 				voter, req := nodes[q.Order("n", 1)], request("n")
