@@ -43,9 +43,7 @@ func TestNodeWhoseClockIsFarAheadDoesNotCountAtFirst(t *testing.T) {
 		run(t, fmt.Sprint(ahead), func(t *testing.T) {
 			nodes, q := serverNodes(t, time.Hour, quorum.Options{}, 0, ahead)
 			nodes[0].set(down, nil)
-			if got := granted(t, q); got != want {
-				t.Errorf("granted: %t, want %t", got, want)
-			}
+			wantGranted(t, q, want, "at first")
 			time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
 			wantGranted(t, q, true, "after all older leases have ended")
 		})

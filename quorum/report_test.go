@@ -28,13 +28,15 @@ func (r *reports) add(node string, err error) {
 	r.all = append(r.all, fmt.Sprintf("%s: %v", node, err))
 }
 
-// take returns the reports since the last time, sorted.
-func (r *reports) take() []string {
+// want checks what was reported since the last time, in any order.
+func (r *reports) want(t *testing.T, want ...string) {
+	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := slices.Sorted(slices.Values(r.all))
+	if slices.Sort(r.all); !slices.Equal(r.all, want) {
+		t.Errorf("reported %q, want %q", r.all, want)
+	}
 	r.all = nil
-	return all
 }
 
 func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
@@ -71,10 +73,7 @@ func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
 		if n := nodes[1].count("Acquire"); n < 5 {
 			t.Errorf("a node that is down was asked %d times, want repeated requests", n)
 		}
-		want := []string{"node1: connection reset", "node2: connection reset"}
-		if got := told.take(); !slices.Equal(got, want) {
-			t.Errorf("reported %q, want %q", got, want)
-		}
+		told.want(t, "node1: connection reset", "node2: connection reset")
 		setAll(nodes[1:], nil, nil)
 		for range 10 {
 			time.Sleep(500 * time.Millisecond)
@@ -84,10 +83,7 @@ func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
 			}
 			lease.Unlock(t.Context())
 		}
-		want = []string{"node1: <nil>", "node2: <nil>"}
-		if got := told.take(); !slices.Equal(got, want) {
-			t.Errorf("reported %q, want %q", got, want)
-		}
+		told.want(t, "node1: <nil>", "node2: <nil>")
 	})
 }
 
@@ -106,17 +102,12 @@ func TestNodeThatRestartedIsReportedWithTheTimeThatIsLeft(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 		synctest.Wait()
-		if got := told.take(); !slices.Equal(got, want) {
-			t.Errorf("reported %q, want %q", got, want)
-		}
+		told.want(t, want...)
 		for range 25 {
 			time.Sleep(time.Second)
 			q.Acquire(t.Context(), request("n"))
 			synctest.Wait()
 		}
-		want = []string{"node1: <nil>", "node2: <nil>"}
-		if got := told.take(); !slices.Equal(got, want) {
-			t.Errorf("reported %q, want %q", got, want)
-		}
+		told.want(t, "node1: <nil>", "node2: <nil>")
 	})
 }

@@ -4,7 +4,6 @@ package quorum_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -93,8 +92,6 @@ func (l *simLink) delay() (d time.Duration, lost bool) {
 	return d, false
 }
 
-var errReset = errors.New("connection reset")
-
 // over makes a call through a link.
 func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, error)) (T, error) {
 	type result struct {
@@ -131,7 +128,7 @@ func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, 
 		s, now := l.server.store, l.server.runs
 		l.server.mu.Unlock()
 		if now != runs {
-			done <- result{zero, errReset}
+			done <- result{zero, errDown}
 			return
 		}
 		v, err := f(s)
