@@ -173,11 +173,14 @@ func endsWithout(t *testing.T, b *bed, stop, resume func()) {
 	b.clean(longTTL+soon, client, other)
 }
 
-// endsOnHung is endsWithout servers that hang.
-func endsOnHung[S interface {
+// A hangable is a server that can be made to hang.
+type hangable interface {
 	Stop()
 	Continue()
-}](t *testing.T, b *bed, hung []S) {
+}
+
+// endsOnHung is endsWithout servers that hang.
+func endsOnHung[S hangable](t *testing.T, b *bed, hung []S) {
 	endsWithout(t, b, func() {
 		for _, node := range hung {
 			node.Stop()

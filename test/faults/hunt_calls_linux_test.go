@@ -208,10 +208,7 @@ func (w *worker) under(ctx context.Context, c *holdfast.Client, h *hand, hold Ho
 	l := w.recorder().adopt(c, lease, hold)
 	err := w.use(ctx, h, lease, hold)(l)
 	l.believes()
-	l.mu.Lock()
-	l.hold.Unlock = now() // the call releases the lock
-	l.mu.Unlock()
-	l.r.note(l.snapshot())
+	l.change(func(hold *Hold) { hold.Unlock = now() }) // the call releases the lock
 	return err
 }
 
@@ -225,13 +222,12 @@ func (w *worker) once(ctx context.Context, h *hand, c *holdfast.Client, name str
 		return nil
 	}, holdfast.TTL(ttl))
 	if l != nil {
-		l.mu.Lock()
-		l.hold.Unlock = l.hold.Believed // it was released after that
-		if err == nil {
-			l.hold.Freed, l.hold.Closed = now(), l.hold.Believed+keep-rounding
-		}
-		l.mu.Unlock()
-		l.r.note(l.snapshot())
+		l.change(func(hold *Hold) {
+			hold.Unlock = hold.Believed // it was released after that
+			if err == nil {
+				hold.Freed, hold.Closed = now(), hold.Believed+keep-rounding
+			}
+		})
 	}
 	return w.ended(c, name, asked, err)
 }
@@ -255,18 +251,12 @@ func (w *worker) holdShared(ctx context.Context, h *hand, name string, ttl time.
 	l := w.recorder().adopt(c, lease, hold)
 	pause(ctx, h.upTo(5*time.Millisecond))
 	l.believes()
-	l.mu.Lock()
-	l.hold.Unlock = now() // from here on it may be shared
-	l.mu.Unlock()
-	l.r.note(l.snapshot())
+	l.change(func(hold *Hold) { hold.Unlock = now() }) // from here on it may be shared
 	err = lease.Downgrade(ctx)
 	if err != nil {
 		return errors.Join(allowed(err), allowed(lease.Unlock(ctx)))
 	}
-	l.mu.Lock()
-	l.hold.Freed = now()
-	l.mu.Unlock()
-	l.r.note(l.snapshot())
+	l.change(func(hold *Hold) { hold.Freed = now() })
 	hold.Shared = true
 	return w.finish(ctx, w.recorder().adopt(c, lease, hold), w.use(ctx, h, lease, hold), false)
 }

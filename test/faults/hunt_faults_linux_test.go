@@ -157,7 +157,7 @@ func serverTroubles(p *servers.Process) []trouble {
 
 // memberTroubles are the faults of one of several servers. Await waits until the rest serve
 // without it, and again at the end.
-func (h *hunt) memberTroubles(nodes []*servers.Process, spares bool, restart func(k int), await func()) []trouble {
+func memberTroubles[S hangable](h *hunt, nodes []S, spares bool, restart func(k int), await func()) []trouble {
 	list := []trouble{
 		{kind: "member stopped", spares: spares, do: func(d time.Duration, i int) {
 			p := nodes[i%len(nodes)]

@@ -183,13 +183,9 @@ func huntQuorum(h *hunt) {
 	nodes := append(servers.StartRedisNodes(h.t, 2, servers.RedisOptions{}), servers.StartRedis(h.t, opts))
 	h.clock, h.bed = clock, quorumOf(h.t, nodes, "off")
 	h.redisVersion()
-	var all []*servers.Process
-	for _, n := range nodes {
-		all = append(all, n.Process)
-	}
 	h.connect()
 	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(nodes...), h.clockTroubles(""),
-		h.memberTroubles(all, true, func(k int) { nodes[k].Restart() }, func() {}))
+		memberTroubles(h, nodes, true, func(k int) { nodes[k].Restart() }, func() {}))
 }
 
 func huntPostgres(h *hunt) {
@@ -257,11 +253,7 @@ func huntEtcd(h *hunt) {
 	}
 	h.result.Server = "etcd " + status.Version
 	h.connect()
-	var all []*servers.Process
-	for _, n := range c.Nodes {
-		all = append(all, n.Process)
-	}
-	h.troubles = append(h.clientTroubles(), h.memberTroubles(all, false, func(k int) { c.Nodes[k].Restart() }, func() { c.Leader() })...)
+	h.troubles = append(h.clientTroubles(), memberTroubles(h, c.Nodes, false, func(k int) { c.Nodes[k].Restart() }, func() { c.Leader() })...)
 	for i := range h.troubles {
 		if tr := &h.troubles[i]; tr.kind == "member stopped" { // for longer than an election takes
 			tr.weak, tr.long, tr.after = returned, time.Second, huntTTL
@@ -281,10 +273,6 @@ func huntZooKeeper(h *hunt) {
 	version, _, _ := strings.Cut(stats["zk_version"], "-")
 	h.result.Server = "ZooKeeper " + version
 	h.connect()
-	var all []*servers.Process
-	for _, n := range z.Nodes {
-		all = append(all, n.Process)
-	}
 	await := func() {
 		z.Leader()
 		servers.Poll(h.t, limit, func() error {
@@ -294,7 +282,7 @@ func huntZooKeeper(h *hunt) {
 			return nil
 		})
 	}
-	h.troubles = append(h.clientTroubles(), h.memberTroubles(all, false, func(k int) { z.Restart(z.Nodes[k]) }, await)...)
+	h.troubles = append(h.clientTroubles(), memberTroubles(h, z.Nodes, false, func(k int) { z.Restart(z.Nodes[k]) }, await)...)
 }
 
 func huntSentinel(h *hunt) {

@@ -212,10 +212,7 @@ func (w *worker) keep(ctx context.Context, _ *hand) {
 // lost records that a lease has ended before it was unlocked.
 func (h *held) lost() {
 	if err := h.Err(); err == nil || errors.Is(err, holdfast.ErrLost) {
-		h.mu.Lock()
-		h.hold.Lost = now()
-		h.mu.Unlock()
-		h.r.note(h.snapshot())
+		h.change(func(hold *Hold) { hold.Lost = now() })
 	}
 }
 

@@ -108,7 +108,7 @@ func (h *held) watch() <-chan struct{} {
 		for h.believes() {
 			time.Sleep(time.Millisecond)
 		}
-		h.r.note(h.snapshot())
+		h.change(func(*Hold) {})
 	}()
 	return over
 }
@@ -123,27 +123,25 @@ func (h *held) mustLive(t testing.TB, over <-chan struct{}) {
 	}
 }
 
-func (h *held) snapshot() Hold {
+// change changes the record.
+func (h *held) change(do func(hold *Hold)) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.hold
+	do(&h.hold)
+	hold := h.hold
+	h.mu.Unlock()
+	h.r.note(hold)
 }
 
 // unlock releases the lock and records it.
 func (h *held) unlock(ctx context.Context) error {
 	h.believes()
-	h.mu.Lock()
-	h.hold.Unlock = now()
-	h.mu.Unlock()
-	h.r.note(h.snapshot()) // in case the process is killed
+	h.change(func(hold *Hold) { hold.Unlock = now() }) // in case the process is killed
 	err := h.Unlock(ctx)
-	h.mu.Lock()
-	if err == nil {
-		h.hold.Freed = now()
-	}
-	hold := h.hold
-	h.mu.Unlock()
-	h.r.note(hold)
+	h.change(func(hold *Hold) {
+		if err == nil {
+			hold.Freed = now()
+		}
+	})
 	return err
 }
 
@@ -153,7 +151,6 @@ type turn struct {
 	done chan struct{}
 	held *held
 	err  error
-	took time.Duration
 }
 
 // later starts a call of Lock.
@@ -161,9 +158,7 @@ func (r recorder) later(t testing.TB, ctx context.Context, c *holdfast.Client, n
 	w := &turn{t: t, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		begin := time.Now()
 		w.held, w.err = r.lock(ctx, c, name, ttl, opts...)
-		w.took = time.Since(begin)
 	}()
 	return w
 }

@@ -14,11 +14,12 @@ import (
 
 // retry calls do until it does not return ErrUnavailable.
 func retry(do func() error) (err error) {
-	for begin := time.Now(); time.Since(begin) < limit; time.Sleep(10 * time.Millisecond) {
-		if err = do(); !errors.Is(err, holdfast.ErrUnavailable) {
+	retryAny(func() error {
+		if err = do(); errors.Is(err, holdfast.ErrUnavailable) {
 			return err
 		}
-	}
+		return nil
+	})
 	return err
 }
 
