@@ -22,9 +22,9 @@ const childEnv = "HOLDFAST_FAULTS_CHILD"
 // An order tells a child what to do.
 type order struct {
 	Role     string // "hold", "wait" or "hunt"
-	URLs     []string
+	URL      string
 	Resource string // address of a shared resource
-	Names    []string
+	Name     string
 	TTL      time.Duration
 	Clients  int
 	Who      string // the clients' owner
@@ -222,7 +222,7 @@ func (o *order) open(i int) (*holdfast.Client, error) {
 	if o.Clients > 1 {
 		who = fmt.Sprintf("%s/%d", who, i)
 	}
-	return holdfast.Open(ctx, o.URLs[i%len(o.URLs)], holdfast.WithOwner(who), holdfast.WithTTL(o.TTL))
+	return holdfast.Open(ctx, o.URL, holdfast.WithOwner(who), holdfast.WithTTL(o.TTL))
 }
 
 // hold takes a lock, reads the resource, and then follows the commands on its input.
@@ -231,7 +231,7 @@ func (p *printer) hold(o order) error {
 	if err != nil {
 		return err
 	}
-	h, err := p.recorder().lock(context.Background(), client, o.Names[0], o.TTL)
+	h, err := p.recorder().lock(context.Background(), client, o.Name, o.TTL)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (p *printer) hold(o order) error {
 	var read int64
 	if o.Resource != "" {
 		if resource, err = dialShared(o.Resource); err == nil {
-			read, err = resource.read(o.Names[0], h.Token())
+			read, err = resource.read(o.Name, h.Token())
 		}
 		if err != nil {
 			return err
@@ -250,7 +250,7 @@ func (p *printer) hold(o order) error {
 	for words.Scan() {
 		switch words.Text() {
 		case "write": // without looking at the lease
-			p.say("write: %v", resource.write(o.Names[0], h.Token(), read))
+			p.say("write: %v", resource.write(o.Name, h.Token(), read))
 		case "lease":
 			<-h.Done()
 			p.say("lost: %v", h.Err() != nil)
@@ -269,7 +269,7 @@ func (p *printer) wait(o order) error {
 		}
 		defer client.Close()
 		all.Go(func() {
-			h, err := p.recorder().lock(context.Background(), client, o.Names[0], o.TTL)
+			h, err := p.recorder().lock(context.Background(), client, o.Name, o.TTL)
 			if err == nil {
 				err = h.unlock(context.Background())
 			}

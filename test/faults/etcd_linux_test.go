@@ -149,13 +149,7 @@ func endsWithout(t *testing.T, b *bed, stop, resume func()) {
 	b.queued(other, "n", 1)
 	eventually(t, "the lease is renewed", renewed(lease))
 	stop()
-	few, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if free, err := other.TryLock(few, "free", holdfast.TTL(b.short())); err == nil {
-		t.Errorf("granted without the servers: token %d", free.Token())
-	} else if errors.Is(err, holdfast.ErrHeld) {
-		t.Errorf("refused because of a holder: %v", err)
-	}
+	denied(t, other)
 	ends(t, "the lease without its servers", over)
 	if !errors.Is(lease.Err(), holdfast.ErrLost) {
 		t.Errorf("the lease ended with %v", lease.Err())
@@ -171,6 +165,18 @@ func endsWithout(t *testing.T, b *bed, stop, resume func()) {
 	next.mustUnlock(t)
 	check(t, h.Check())
 	b.clean(longTTL+soon, client, other)
+}
+
+// denied checks that a lock that nobody holds is not granted, while too few servers can be reached.
+func denied(t *testing.T, c *holdfast.Client) {
+	t.Helper()
+	few, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if free, err := c.TryLock(few, "free", holdfast.TTL(2*shortTTL)); err == nil {
+		t.Errorf("granted without the servers: token %d", free.Token())
+	} else if errors.Is(err, holdfast.ErrHeld) {
+		t.Errorf("refused because of a holder: %v", err)
+	}
 }
 
 // A hangable is a server that can be made to hang.

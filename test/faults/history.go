@@ -188,13 +188,6 @@ func (h *History) endOf(hold *Hold) time.Duration {
 	return end
 }
 
-// Len returns the number of holds.
-func (h *History) Len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.holds)
-}
-
 // excludes reports whether two holds of one name exclude each other in any case.
 func (h *Hold) excludes(other *Hold) bool {
 	return (!h.Shared || !other.Shared) && (h.Permits == 0 || other.Permits == 0)

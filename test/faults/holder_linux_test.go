@@ -36,7 +36,7 @@ func TestHoldersAndWaitersThatFail(t *testing.T) {
 
 func freedByTTL(t *testing.T, b *bed) {
 	h := new(History)
-	holder := spawn(t, h, order{Role: "hold", URLs: []string{b.url}, Names: []string{"n"}, TTL: b.short(), Who: "killed"}, nil)
+	holder := spawn(t, h, order{Role: "hold", URL: b.url, Name: "n", TTL: b.short(), Who: "killed"}, nil)
 	holder.hear("held")
 	client := b.open()
 	next := record(h).later(t, t.Context(), client, "n", b.short())
@@ -49,7 +49,7 @@ func freedByTTL(t *testing.T, b *bed) {
 
 func lateWriteRefused(t *testing.T, b *bed) {
 	h, resource := new(History), startShared(t)
-	holder := spawn(t, h, order{Role: "hold", URLs: []string{b.url}, Resource: resource.Addr(), Names: []string{"n"}, TTL: b.short(), Who: "stopped"}, nil)
+	holder := spawn(t, h, order{Role: "hold", URL: b.url, Resource: resource.Addr(), Name: "n", TTL: b.short(), Who: "stopped"}, nil)
 	holder.hear("held")
 	holder.signal(syscall.SIGSTOP)
 	h.Pause("stopped")
@@ -197,7 +197,7 @@ func fiftyWaiters(t *testing.T, b *bed) {
 	holder := record(h).must(t, first, "n", ttl)
 	var dead []*child
 	for range children {
-		dead = append(dead, spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: ttl, Clients: perChild, Who: "killed"}, nil))
+		dead = append(dead, spawn(t, h, order{Role: "wait", URL: b.url, Name: "n", TTL: ttl, Clients: perChild, Who: "killed"}, nil))
 	}
 	var clients []*holdfast.Client
 	var patient, cancelled []*turn

@@ -168,7 +168,7 @@ func (h *hunt) spawn(i int) {
 	h.born++
 	h.names[i] = fmt.Sprint("p", h.born)
 	h.children[i] = spawn(h.t, h.history, order{
-		Role: "hunt", URLs: []string{h.urls[i]}, Resource: h.resource.Addr(),
+		Role: "hunt", URL: h.urls[i], Resource: h.resource.Addr(),
 		TTL: huntTTL, Clients: huntClients, Who: h.names[i], Seed: h.result.Seed*1000 + uint64(h.born), Peer: h.peer,
 	}, h.hear)
 }

@@ -113,7 +113,7 @@ func (b *borrower) close() error { return nil }
 
 // hosts returns the addresses in the URL of a store.
 func (o *order) hosts() []string {
-	_, rest, _ := strings.Cut(o.URLs[0], "://")
+	_, rest, _ := strings.Cut(o.URL, "://")
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
 		rest = rest[:i]
 	}
@@ -307,7 +307,7 @@ func openZooLock(o order) (lendFunc, error) {
 
 // openAdvisory opens the advisory locks of PostgreSQL, which last as long as the session.
 func openAdvisory(o order) (lendFunc, error) {
-	config, err := pgx.ParseConfig(o.URLs[0])
+	config, err := pgx.ParseConfig(o.URL)
 	if err != nil {
 		return nil, err
 	}

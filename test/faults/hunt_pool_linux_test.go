@@ -16,7 +16,7 @@ import (
 
 // usesPool reports whether a client of a hunt shares a pool of connections with an application.
 func (w *worker) usesPool() bool {
-	return w.number == 1 && strings.HasPrefix(w.order.URLs[0], "mysql://")
+	return w.number == 1 && strings.HasPrefix(w.order.URL, "mysql://")
 }
 
 // openOnPool opens a client on the pool of an application, which changes the database of its

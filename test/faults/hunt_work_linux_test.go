@@ -140,9 +140,9 @@ func (w *worker) reopen() error {
 	var err error
 	then := func() {}
 	if w.usesPool() {
-		c, then, err = openOnPool(w.order.URLs[0], opts...)
+		c, then, err = openOnPool(w.order.URL, opts...)
 	} else {
-		c, err = holdfast.Open(ctx, w.order.URLs[0], opts...)
+		c, err = holdfast.Open(ctx, w.order.URL, opts...)
 	}
 	if err != nil {
 		return err

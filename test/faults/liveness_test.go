@@ -119,8 +119,8 @@ func TestForgetKeepsWhatIsNeeded(t *testing.T) {
 	h.Add(Hold{Who: "a", Name: "held", Token: 1, Got: 1})
 	h.Add(Hold{Who: "a", Name: "held", Token: 2, Got: 2})
 	h.Forget(100 * s)
-	if h.Len() != 3 {
-		t.Errorf("%d holds are left, want the last one of n and two of held", h.Len())
+	if len(h.holds) != 3 {
+		t.Errorf("%d holds are left, want the last one of n and two of held", len(h.holds))
 	}
 	h.Add(Hold{Who: "b", Name: "n", Token: 9, Asked: 101 * s, Got: 102 * s})
 	wantFound(t, "tokens", h.CheckTokens())

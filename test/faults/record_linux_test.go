@@ -41,31 +41,13 @@ type held struct {
 
 // lock takes a lock and records it. A call that failed may have been granted nevertheless.
 func (r recorder) lock(ctx context.Context, c *holdfast.Client, name string, ttl time.Duration, opts ...holdfast.CallOption) (*held, error) {
-	return r.take(ctx, c, Hold{Name: name}, ttl, opts...)
-}
-
-// take is like lock, in the mode of hold.
-func (r recorder) take(ctx context.Context, c *holdfast.Client, hold Hold, ttl time.Duration, opts ...holdfast.CallOption) (*held, error) {
-	opts = append(opts, holdfast.TTL(ttl))
-	var lease *holdfast.Lease
-	var err error
 	asked := now()
-	switch {
-	case hold.Shared:
-		lease, err = c.RLock(ctx, hold.Name, opts...)
-	case hold.Permits > 0:
-		lease, err = c.Semaphore(hold.Name, hold.Limit).Acquire(ctx, hold.Permits, opts...)
-	default:
-		lease, err = c.Lock(ctx, hold.Name, opts...)
-	}
+	lease, err := c.Lock(ctx, name, append(opts, holdfast.TTL(ttl))...)
 	if err != nil {
-		if !errors.Is(err, holdfast.ErrInvalid) {
-			r.unknown(Attempt{Who: c.Owner(), Name: hold.Name, Asked: asked, Ended: now()})
-		}
+		r.unknown(Attempt{Who: c.Owner(), Name: name, Asked: asked, Ended: now()})
 		return nil, err
 	}
-	hold.Asked, hold.TTL = asked, ttl
-	return r.adopt(c, lease, hold), nil
+	return r.adopt(c, lease, Hold{Asked: asked, TTL: ttl}), nil
 }
 
 // adopt records a lease. Hold has its mode, its TTL and when it was asked for.

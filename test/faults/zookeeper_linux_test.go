@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -144,28 +143,6 @@ func oneHangs(t *testing.T, d *divided, b *bed) {
 	b.clean(soon, client)
 }
 
-// denied asks for locks until stop is called. None of them must be granted.
-func denied(t *testing.T, c *holdfast.Client) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; ctx.Err() == nil; i++ {
-			few, end := context.WithTimeout(ctx, time.Second)
-			if lease, err := c.TryLock(few, fmt.Sprint("free", i)); err == nil {
-				t.Errorf("granted without a majority: token %d", lease.Token())
-			} else if errors.Is(err, holdfast.ErrHeld) {
-				t.Errorf("refused because of a holder: %v", err)
-			}
-			end()
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}
-
 func minorityCutOff(t *testing.T, d *divided, b *bed) {
 	h := new(History)
 	leader := d.Leader()
@@ -188,8 +165,8 @@ func minorityCutOff(t *testing.T, d *divided, b *bed) {
 	if mode, err := leader.Mode(); mode != "leader" {
 		t.Errorf("it is %q already: %v", mode, err)
 	}
-	stop := denied(t, inside)
 	eventually(t, "the leader gives up", func() error {
+		denied(t, inside)
 		if mode, err := leader.Mode(); err == nil {
 			return fmt.Errorf("it is %s", mode)
 		}
@@ -199,7 +176,7 @@ func minorityCutOff(t *testing.T, d *divided, b *bed) {
 	next := waiting.get(limit)
 	next.watch()
 	ends(t, "the lease on the wrong side", over)
-	stop()
+	denied(t, inside)
 	if mode, err := leader.Mode(); err == nil {
 		t.Errorf("the one that was cut off is %s again", mode)
 	}
