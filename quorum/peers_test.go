@@ -164,11 +164,12 @@ func TestNodeThatIsReachedLaterDoesNotCountIfAnotherListDoesNotFit(t *testing.T)
 		ownB, b := open("address", 0, 1, 2) // the node that was not reached may be the one that the other list lacks
 		mustAcquire(t, b, request("second"))
 		synctest.Wait()
-		ownA[1].set(down, nil)
-		ownB[0].set(down, nil)
+		ownA[1].set(only(down, "Acquire"), nil)
+		ownB[0].set(only(down, "Acquire"), nil)
 		mustAcquire(t, b, request("n"))
 		synctest.Wait()
 		ownA[3].set(nil, nil)
+		time.Sleep(time.Second) // until it is tried again
 		for k := range 3 {
 			out, err := a.Acquire(t.Context(), request("n"))
 			if err == nil && out.Granted() {
@@ -315,7 +316,7 @@ func TestFirstCallsDoNotWaitForEachOther(t *testing.T) {
 	const trip = 50 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(3)
-		setAll(all, only(slow(trip), "Acquire"), nil)
+		setAll(all, only(slow(trip), "Acquire", "Leave"), nil)
 		q := use(t, all)
 		var calls sync.WaitGroup
 		for i := range 20 {

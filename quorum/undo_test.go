@@ -105,8 +105,25 @@ func undialed(context.Context, string) error {
 	return &net.OpError{Op: "dial", Err: errDown}
 }
 
-// Otherwise votes that two nodes keep for different leases would close the name until their TTLs are
-// over, although all nodes answer.
+// Two nodes keep votes for different leases. They do not close the name until their TTLs are over.
+func TestReleasesThatDifferentNodesDidNotGetAreRepeated(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		for i := range 2 {
+			req := request("n")
+			mustAcquire(t, q, req)
+			synctest.Wait()
+			nodes[i].set(down, nil)
+			mustRelease(t, q, req)
+			nodes[i].set(nil, nil)
+		}
+		time.Sleep(2 * time.Second)
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		wantVotes(t, nodes, req, 3)
+	})
+}
+
 func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
 	id := store.NewID()
 	release := func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "n", id, store.Keep{}) }
