@@ -50,6 +50,13 @@ func (s *simServer) clock() int64 {
 	return (1_000_000 + (time.Since(s.begin) + s.offset).Microseconds()) / step * step
 }
 
+// state returns the store of the server, how often it has restarted, and until when it hangs.
+func (s *simServer) state() (*memstore.Store, int, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.store, s.runs, s.until
+}
+
 func (s *simServer) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +100,7 @@ func (l *simLink) delay() (d time.Duration, lost bool) {
 }
 
 // over makes a call through a link.
-func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, error)) (T, error) {
+func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, error)) (v T, err error) {
 	type result struct {
 		v   T
 		err error
@@ -105,35 +112,27 @@ func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, 
 	}
 	done := make(chan result, 1)
 	l.mu.Lock()
-	l.server.mu.Lock()
-	if l.runs != l.server.runs || l.made == 0 { // a server that restarted needs a new connection
-		l.runs = l.server.runs
+	_, runs, _ := l.server.state()
+	if l.runs != runs || l.made == 0 { // a server that restarted needs a new connection
+		l.runs = runs
 		l.made++
 	}
-	runs := l.runs
-	l.server.mu.Unlock()
 	l.mu.Unlock()
 	go func() {
-		var zero T
 		d, lost := l.delay()
 		if lost {
 			return
 		}
 		time.Sleep(d)
-		l.server.mu.Lock()
-		hung := time.Until(l.server.until)
-		l.server.mu.Unlock()
-		time.Sleep(hung)
-		l.server.mu.Lock()
-		s, now := l.server.store, l.server.runs
-		l.server.mu.Unlock()
+		_, _, until := l.server.state()
+		time.Sleep(time.Until(until))
+		s, now, _ := l.server.state()
 		if now != runs {
-			done <- result{zero, errDown}
+			done <- result{err: errDown}
 			return
 		}
 		v, err := f(s)
-		d, lost = l.delay()
-		if lost {
+		if d, lost = l.delay(); lost {
 			return
 		}
 		time.Sleep(d)
@@ -143,8 +142,7 @@ func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, 
 	case r := <-done:
 		return r.v, r.err
 	case <-ctx.Done():
-		var zero T
-		return zero, ctx.Err()
+		return v, ctx.Err()
 	}
 }
 
@@ -180,9 +178,7 @@ func (l *simLink) List(ctx context.Context, q store.Query) (store.Page, error) {
 }
 
 func (l *simLink) Wait(ctx context.Context, name string, id store.ID) error {
-	l.server.mu.Lock()
-	s := l.server.store
-	l.server.mu.Unlock()
+	s, _, _ := l.server.state()
 	return s.Wait(ctx, name, id)
 }
 
