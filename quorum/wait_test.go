@@ -54,6 +54,22 @@ func TestWaiterIsWokenByTheBell(t *testing.T) {
 	})
 }
 
+func TestWaitReturnsAtOnceForAnIdentityThatDoesNotWait(t *testing.T) {
+	withNodes(t, func(t *testing.T, _ []*gate, q *quorum.Store) {
+		req := request("n")
+		mustAcquire(t, q, req)
+		begin := time.Now()
+		for _, id := range []store.ID{req.ID, store.NewID()} {
+			if err := q.Wait(t.Context(), "n", id); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("Wait took %v", took)
+		}
+	})
+}
+
 func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, q := gates(t, 3, quorum.Options{})
