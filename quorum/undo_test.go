@@ -171,38 +171,6 @@ func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
 	}
 }
 
-// The reply to a refusal is lost at two nodes, one after the other. While that is undone, a lease of
-// the same identity does not rely on these nodes: an undo would end its vote.
-func TestUndoDoesNotEndTheLeaseOfAnIdentityThatIsUsedAgain(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		holder, req := request("n"), request("n")
-		mustAcquire(t, q, holder)
-		time.Sleep(time.Second)
-		for i := range 2 {
-			nodes[i].set(nil, only(down, "Acquire"))
-			if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
-				t.Fatal("granted twice")
-			}
-			nodes[i].set(nil, nil)
-			time.Sleep(time.Second)
-		}
-		mustRelease(t, q, holder)
-		time.Sleep(time.Second)
-		if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
-			for end := time.Now().Add(a.TTL); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				if n, _ := votes(t, nodes, req); n < 2 {
-					t.Fatalf("%d nodes have the vote, %v before the end of the lease", n, time.Until(end))
-				}
-			}
-		}
-		q.Leave(t.Context(), "n", req.ID)
-		time.Sleep(2 * time.Minute)
-		mustAcquire(t, q, req) // nothing is left that could end its votes
-		synctest.Wait()
-		wantVotes(t, nodes, req, 3)
-	})
-}
-
 // Nodes restart without their data, one after the other, and grant a waiter before the holder's repair.
 // The waiter can use them again after a while.
 func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
