@@ -645,9 +645,7 @@ func TestRenewalThatIsAnsweredAfterTheLeaseDoesNotReviveIt(t *testing.T) {
 		mustAcquire(t, q, req)
 		synctest.Wait()
 		time.Sleep(900 * time.Millisecond)
-		for _, g := range nodes {
-			g.set(nil, func(context.Context, string) error { time.Sleep(500 * time.Millisecond); return nil })
-		}
+		setAll(nodes, nil, slow(500*time.Millisecond))
 		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
 		if err != nil || out[0].Status != store.Gone {
 			t.Errorf("%+v, %v, want Gone", out, err)

@@ -319,8 +319,7 @@ func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
 
 // The pause before a message is repeated ends while the same request waits for its turn at the node.
 func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req, other := request("n"), request("n")
 		mustAcquire(t, q, req)
 		synctest.Wait()
@@ -328,7 +327,7 @@ func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
 		mustRelease(t, q, req)
 		synctest.Wait()
 		time.Sleep(300 * time.Millisecond)
-		nodes[0].set(nil, func(context.Context, string) error { time.Sleep(400 * time.Millisecond); return nil })
+		nodes[0].set(nil, slow(400*time.Millisecond))
 		mustAcquire(t, q, other)
 		mustRefuse(t, q, req)
 		mustRelease(t, q, other)
@@ -342,13 +341,12 @@ func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
 func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		t.Run(fmt.Sprint("back=", back), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
+			withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 				req := request("n")
 				nodes[2].set(undialed, nil)
 				mustAcquire(t, q, req)
 				synctest.Wait()
-				nodes[1].set(lose(), nil)
+				nodes[1].set(lose, nil)
 				keep := store.Keep{State: store.Done, For: time.Hour}
 				if err := q.Release(t.Context(), "n", req.ID, keep); err == nil {
 					t.Fatal("released by one node")
@@ -367,8 +365,7 @@ func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
 }
 
 func TestKeepSkipsANodeWhoseCallForTheNameNeverReturns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		forever := make(chan struct{})
 		defer close(forever)
 		nodes[0].set(hang(forever), nil)
