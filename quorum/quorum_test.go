@@ -465,7 +465,7 @@ func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 			if took := time.Since(begin); took > 10*time.Second {
 				t.Errorf("took %v, want no delay by the node", took)
 			}
-			if n := nodes[1].count(); n > 200 {
+			if n := nodes[1].count(); n > 250 { // a probe every 50 ms
 				t.Errorf("%d calls to a node that hangs", n)
 			}
 			if n := nodes[1].count("Leave", "Release"); name == "it cannot be reached" && n > 0 {
