@@ -72,15 +72,6 @@ func TestFailedAttemptKeepsItsVotesUnlessTheNameIsContended(t *testing.T) {
 	})
 }
 
-// nodeVotes acquires a grant at each of some nodes, each with one of these floors for its token.
-func nodeVotes(t *testing.T, nodes []*gate, req store.Request, floors ...int64) {
-	t.Helper()
-	for i, floor := range floors {
-		req.Floor = floor
-		mustAcquire(t, nodes[i].Store, req)
-	}
-}
-
 func TestListingAndRefusalShowWhatTheMajorityHas(t *testing.T) {
 	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
