@@ -22,9 +22,10 @@
 //
 // With Sentinels, the client finds the primary for each new connection. A connection that is used
 // checks every 2 s whether the Sentinels name another primary, by dialing once more. If the
-// Sentinel that go-redis asks hangs, it asks the others after all retries have timed out: after
-// about 17 s with the defaults of redis.FailoverOptions, and sooner with a shorter ReadTimeout and
-// fewer MaxRetries. The context of a Dialer ends after a minute.
+// Sentinel that go-redis asks hangs, it asks the others after all retries have timed out. With the
+// defaults of redis.FailoverOptions, that takes 12 s or more, depending on the version of go-redis,
+// and less with a shorter ReadTimeout and fewer MaxRetries. The context of a Dialer ends after a
+// minute.
 //
 // # Options of the client
 //
