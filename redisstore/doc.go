@@ -57,6 +57,10 @@
 // lock until the first one learns by its next renewal that its grant is gone, or its lease ends.
 // Releases never wait for replicas: if one is lost, the name is free when the TTL is over.
 //
+// On a Cluster, leave four times cluster-node-timeout (a minute by default) between two planned failovers
+// ("CLUSTER FAILOVER") to the same node. Otherwise, Redis 7.0 may promote it with the votes of the first one,
+// before the primary has stopped, and both grant locks for a moment.
+//
 // If you need exclusion through failovers, use etcd or ZooKeeper, or a quorum of independent
 // servers.
 //
