@@ -133,7 +133,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	k := wake.Key{Name: req.Name, ID: req.ID}
 	parent, _ := s.place(req.Name)
 	told := false // its server reported a change in front of it
-	var far *store.Refusal
+	var known ahead
 	s.mu.Lock()
 	c := s.claims[k]
 	if c != nil {
@@ -145,28 +145,30 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 			told = true
 		default:
 		}
-		far = c.far(req)
+		if !told && !c.rec.granted && req.Queue {
+			known = c.ahead
+		}
 	}
 	s.mu.Unlock()
-	if far != nil {
-		err := s.wire.Do(ctx, &wire.Call{Op: wire.Sync(parent)}, &wire.Call{Op: wire.Exists(c.path(), false)})
-		if err == nil {
-			answer.Refusal = far
-		}
-		if err != wire.ErrNoNode {
-			return answer, err
-		}
-	}
 	var closes <-chan struct{}
 	var before []*wire.Call
+	parentStat := &wire.Call{Op: wire.Exists(parent, false)}
 	if req.Queue { // watch and join before reading the queue, so that no change is missed
 		closes = s.watch(parent, false)
+		if known.nodes >= farBehind {
+			if answer, err = s.refuseFarBehind(ctx, c, known, closes, req); err != nil || answer.Refusal != nil {
+				return answer, err
+			}
+		}
 	}
-	switch {
-	case c != nil && !told:
+	if c != nil && !told {
 		before = append(before, &wire.Call{Op: wire.Sync(parent)})
-	case c == nil && req.Queue:
-		before = append(before, s.join(parent, req))
+	}
+	if req.Queue {
+		before = append(before, parentStat)
+		if c == nil {
+			before = append(before, s.join(parent, req, parentStat))
+		}
 	}
 	q, err := s.look(ctx, parent, before...)
 	for _, call := range before {
@@ -215,7 +217,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		return answer, err
 	}
 	s.mu.Lock()
-	c.crowd, c.closes = len(q.nodes) > 1, closes
+	c.crowd, c.closes, c.ahead = len(q.nodes) > 1, closes, ahead{parentStat.Stat, i}
 	s.mu.Unlock()
 	if rec.granted {
 		rec.TTL = req.TTL
@@ -225,8 +227,9 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 }
 
 // join puts a request at the end of the queue. If the identity has a place that this handle does
-// not know of, reading the queue afterwards finds both.
-func (s *Store) join(parent string, req *store.Request) *wire.Call {
+// not know of, reading the queue afterwards finds both. The parent's Stat is read just before, unless
+// it is nil.
+func (s *Store) join(parent string, req *store.Request, parentStat *wire.Call) *wire.Call {
 	c := newClaim(req, parent)
 	op := wire.Create(parent+"/"+requestNode(req), c.rec.encode(), s.acl, wire.EphemeralSequential)
 	return &wire.Call{Op: op, Then: func(call *wire.Call) {
@@ -234,33 +237,58 @@ func (s *Store) join(parent string, req *store.Request) *wire.Call {
 		defer s.mu.Unlock()
 		if call.Err == nil {
 			c.node = call.Path[len(parent)+1:]
+			if parentStat != nil {
+				c.ahead = ahead{parentStat.Stat, int(parentStat.Stat.NumChildren)}
+			}
 			s.adopt(c, &call.Stat)
 		}
 		s.suspect(c, call.Err)
 	}}
 }
 
-// A waiter with farBehind requests in front of it lists the queue only if it was told of a change, or
-// if its last list is older than farLife. A list of thousands of nodes is expensive, and thousands of
-// waiters ask all the time.
-const (
-	farBehind = 100
-	farLife   = time.Minute
-)
+// An ahead is how many nodes there were in front of a waiter when the parent had that Stat.
+type ahead struct {
+	stat  wire.Stat
+	nodes int
+}
 
-// far returns the last refusal of such a waiter, or nil if the waiter must list the queue. The caller
-// holds the mutex.
-func (c *claim) far(req *store.Request) *store.Refusal {
-	select {
-	case <-c.turn:
-	case <-c.closes:
-	default:
-		if r := c.refusal; r != nil && r.Place > farBehind && time.Since(c.listed) < farLife && !c.rec.granted &&
-			req.Queue && store.SameClaim(req, c.rec.Mode, c.rec.Weight, c.rec.Limit) == nil {
-			return r
-		}
+// atLeast returns how many nodes are in front of the waiter now, at least: all nodes that were
+// deleted since may have been in front of it.
+func (a ahead) atLeast(now *wire.Stat) int {
+	if now.Czxid != a.stat.Czxid { // another parent
+		return 0
 	}
-	return nil
+	return a.nodes - int(now.Cversion-a.stat.Cversion-(now.NumChildren-a.stat.NumChildren))/2
+}
+
+// farBehind is how many nodes must be in front of a waiter so that it asks without listing the
+// queue. A list of thousands of nodes is expensive, and thousands of waiters ask all the time.
+const farBehind = 100
+
+// refuseFarBehind refuses a waiter that still has many nodes in front of it. Otherwise it returns no
+// refusal. The holders are not known then.
+func (s *Store) refuseFarBehind(ctx context.Context, c *claim, known ahead, closes <-chan struct{}, req *store.Request) (answer store.Answer, err error) {
+	rec, _ := s.state(c)
+	if err := store.SameClaim(req, rec.Mode, rec.Weight, rec.Limit); err != nil {
+		return answer, err
+	}
+	own, now := &wire.Call{Op: wire.Exists(c.path(), false)}, &wire.Call{Op: wire.Exists(c.parent, false)}
+	err = s.wire.Do(ctx, &wire.Call{Op: wire.Sync(c.parent)}, own, now)
+	if err != nil {
+		return answer, ignoreNoNode(err)
+	}
+	n := known.atLeast(&now.Stat)
+	if n < farBehind {
+		return answer, nil
+	}
+	r := &store.Refusal{Place: n, Waiters: int(now.Stat.NumChildren) - 2, Again: s.heartbeat / 3}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.closes = closes; c.turn == nil { // it joined, and the list of the queue was lost
+		r.Again = min(r.Again, time.Duration(n)*time.Millisecond)
+	}
+	answer.Refusal = r
+	return answer, nil
 }
 
 // decide grants the request if it is its turn, and refuses it otherwise. The request has the
@@ -281,7 +309,7 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 	case err != nil:
 		return answer, err
 	case turn && c == nil:
-		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req))) // then read the queue again
+		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req, nil))) // then read the queue again
 	case turn:
 		return s.grant(ctx, c, record{Request: *req}, q, i)
 	case c == nil:
@@ -291,9 +319,6 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The holder and its remaining time would be wrong soon.
-	c.refusal = &store.Refusal{Place: answer.Refusal.Place, Waiters: answer.Refusal.Waiters, Again: s.heartbeat / 3}
-	c.listed = time.Now()
 	if c.turn = front; s.claims[c.Key] == c {
 		s.arm(c, s.heartbeat)
 	}

@@ -88,8 +88,7 @@ type claim struct {
 	timer   *time.Timer     // fires at end
 	turn    <-chan struct{} // for a waiter: closed when the node in front of it changes
 	closes  <-chan struct{} // for a waiter: closed when the name is closed as done
-	refusal *store.Refusal  // for a waiter: the last one
-	listed  time.Time       // when it was made
+	ahead   ahead           // for a waiter
 }
 
 func newClaim(req *store.Request, parent string) *claim {
