@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 // Every waiter asks again from time to time. If each of them listed the queue, a thousand waiters
@@ -64,5 +66,103 @@ func TestManyWaitersDoNotListTheQueueAgainAndAgain(t *testing.T) {
 			t.Fatalf("not woken: %v", err)
 		}
 		answer = try(t, s, last)
+	}
+}
+
+const farQueue = farBehind + 20
+
+// The tests share one server, because starting one takes long.
+func TestAWaiterFarBehind(t *testing.T) {
+	s := openQuick(t, "zk://"+servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr())
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, s *Store, name string)
+	}{
+		{"learns that the name is closed as done", farDone},
+		{"is granted together with many readers", farReader},
+		{"is granted when one of many permits is free", farPermits},
+		{"is granted at its first node", farTwice},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
+	}
+}
+
+// asking returns a request that waits.
+func asking(name string, mode store.Mode, limit int) store.Request {
+	req := request(name)
+	req.Mode, req.Limit, req.Queue = mode, limit, true
+	return req
+}
+
+// ask makes n requests and returns them.
+func ask(t *testing.T, s *Store, n int, name string, mode store.Mode, limit int) (all []store.Request) {
+	t.Helper()
+	for range n {
+		all = append(all, asking(name, mode, limit))
+		try(t, s, all[len(all)-1])
+	}
+	return all
+}
+
+// joinUnlisted joins a queue as a call does that ends before the queue is listed.
+func joinUnlisted(t *testing.T, s *Store, req store.Request) {
+	t.Helper()
+	parent, _ := s.place(req.Name)
+	stat := &wire.Call{Op: wire.Exists(parent, false)}
+	if err := s.wire.Do(within(t), stat, s.join(parent, &req, stat)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func farDone(t *testing.T, s *Store, name string) {
+	all := ask(t, s, farQueue, name, store.Exclusive, 0)
+	if err := s.Release(within(t), name, all[0].ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	last := all[farQueue-1]
+	if err := s.Wait(within(t), name, last.ID); err != nil {
+		t.Fatal(err)
+	}
+	if r := try(t, s, last).Refusal; len(r.Holders) == 0 || r.Holders[0].State != store.Done {
+		t.Errorf("%+v, want the record that the name is done", r)
+	}
+}
+
+func farReader(t *testing.T, s *Store, name string) {
+	ask(t, s, farQueue, name, store.Shared, 0)
+	req := asking(name, store.Shared, 0)
+	joinUnlisted(t, s, req)
+	if answer := try(t, s, req); !answer.Granted() {
+		t.Errorf("%+v, want a grant", answer.Refusal)
+	}
+}
+
+func farPermits(t *testing.T, s *Store, name string) {
+	all := ask(t, s, farQueue+1, name, store.Permits, farQueue)
+	if err := s.Release(within(t), name, all[0].ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if answer := try(t, s, all[farQueue]); !answer.Granted() {
+		t.Errorf("%+v, want a grant", answer.Refusal)
+	}
+}
+
+// A call joined, and its reply was lost. The next call of the same identity joined far behind, and its
+// list was lost.
+func farTwice(t *testing.T, s *Store, name string) {
+	holder, req := ask(t, s, 1, name, store.Exclusive, 0)[0], asking(name, store.Exclusive, 0)
+	joinUnlisted(t, s, req)
+	s.mu.Lock()
+	c := s.claims[wake.Key{Name: name, ID: req.ID}]
+	s.forgetLocked(c)
+	_ = s.suspect(c, wire.ErrUnknown)
+	s.mu.Unlock()
+	ask(t, s, farQueue, name, store.Exclusive, 0)
+	joinUnlisted(t, s, req)
+	if err := s.Release(within(t), name, holder.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if answer := try(t, s, req); !answer.Granted() {
+		t.Errorf("%+v, want a grant", answer.Refusal)
 	}
 }

@@ -155,7 +155,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	parentStat := &wire.Call{Op: wire.Exists(parent, false)}
 	if req.Queue { // watch and join before reading the queue, so that no change is missed
 		closes = s.watch(parent, false)
-		if known.nodes >= farBehind {
+		if known.place >= farBehind {
 			if answer, err = s.refuseFarBehind(ctx, c, known, closes, req); err != nil || answer.Refusal != nil {
 				return answer, err
 			}
@@ -217,7 +217,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		return answer, err
 	}
 	s.mu.Lock()
-	c.crowd, c.closes, c.ahead = len(q.nodes) > 1, closes, ahead{parentStat.Stat, i}
+	c.crowd, c.closes, c.ahead = len(q.nodes) > 1, closes, ahead{stat: parentStat.Stat} // decide adds the place
 	s.mu.Unlock()
 	if rec.granted {
 		rec.TTL = req.TTL
@@ -237,7 +237,8 @@ func (s *Store) join(parent string, req *store.Request, parentStat *wire.Call) *
 		defer s.mu.Unlock()
 		if call.Err == nil {
 			c.node = call.Path[len(parent)+1:]
-			if parentStat != nil {
+			// A node whose creation is in doubt may be far in front. Other modes need not be first.
+			if parentStat != nil && req.Mode == store.Exclusive && s.kept[c.Key] == nil {
 				c.ahead = ahead{parentStat.Stat, int(parentStat.Stat.NumChildren)}
 			}
 			s.adopt(c, &call.Stat)
@@ -246,27 +247,28 @@ func (s *Store) join(parent string, req *store.Request, parentStat *wire.Call) *
 	}}
 }
 
-// An ahead is how many nodes there were in front of a waiter when the parent had that Stat.
+// An ahead is the place of a waiter when the parent had that Stat.
 type ahead struct {
 	stat  wire.Stat
-	nodes int
+	place int
 }
 
-// atLeast returns how many nodes are in front of the waiter now, at least: all nodes that were
-// deleted since may have been in front of it.
+// atLeast returns the place of the waiter now, at least: all nodes that were deleted since may have
+// been in front of it. It returns 0 if the name was closed as done since.
 func (a ahead) atLeast(now *wire.Stat) int {
-	if now.Czxid != a.stat.Czxid { // another parent
+	if now.Czxid != a.stat.Czxid || now.Version != a.stat.Version { // another parent, or done
 		return 0
 	}
-	return a.nodes - int(now.Cversion-a.stat.Cversion-(now.NumChildren-a.stat.NumChildren))/2
+	return a.place - int(now.Cversion-a.stat.Cversion-(now.NumChildren-a.stat.NumChildren))/2
 }
 
-// farBehind is how many nodes must be in front of a waiter so that it asks without listing the
-// queue. A list of thousands of nodes is expensive, and thousands of waiters ask all the time.
+// farBehind is the lowest place at which a waiter asks without listing the queue. A list of thousands
+// of nodes is expensive, and thousands of waiters ask all the time.
 const farBehind = 100
 
 // refuseFarBehind refuses a waiter that still has many nodes in front of it. Otherwise it returns no
-// refusal. The holders are not known then.
+// refusal. The holders are not known then. It cannot be the turn of an exclusive request, which has to be
+// the first. Other requests are told when the one in front of them is granted.
 func (s *Store) refuseFarBehind(ctx context.Context, c *claim, known ahead, closes <-chan struct{}, req *store.Request) (answer store.Answer, err error) {
 	rec, _ := s.state(c)
 	if err := store.SameClaim(req, rec.Mode, rec.Weight, rec.Limit); err != nil {
@@ -319,6 +321,7 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.ahead.place = answer.Refusal.Place
 	if c.turn = front; s.claims[c.Key] == c {
 		s.arm(c, s.heartbeat)
 	}
