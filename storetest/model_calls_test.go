@@ -120,8 +120,11 @@ func (c *link) Release(ctx context.Context, name string, id store.ID, keep store
 		c.stray = append(c.stray, "token of "+name)
 	}
 	if keep == (store.Keep{}) || !c.features.Has(store.FeatureKeep) || c.bug("Keep is ignored") {
+		last := h == l.holders[len(l.holders)-1]
 		l.remove(h)
-		c.wake(l)
+		if last || !c.bug("only the last holder wakes a waiter") {
+			c.wake(l)
+		}
 		return nil
 	}
 	if keep.State == store.Done && h.Mode != store.Exclusive && !c.bug("a shared grant can be done") {

@@ -79,6 +79,7 @@ var variants = []variant{
 
 	{bug: "nobody is woken"},
 	{bug: "a wake-up comes by the poll", caught: []string{"G6 waiting/a wake-up is pushed and does not rely on polling"}},
+	{bug: "only the last holder wakes a waiter", unseen: few, caught: []string{"G6 waiting/a wake-up is pushed when any holder of permits leaves"}},
 	{bug: "a change before Wait is lost", caught: []string{"G6 waiting/a change between refusal and Wait is not lost"}},
 	{bug: "one Wait per connection", caught: []string{"G6 waiting/calls of Wait on one connection are independent"}},
 	{bug: "Wait hides why it ended", caught: []string{"G6 waiting/Wait ends with its context"}},

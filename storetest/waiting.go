@@ -26,6 +26,22 @@ var waitingTests = []test{
 			return time.Since(start), b.again
 		})
 	}},
+	{name: "a wake-up is pushed when any holder of permits leaves", needs: store.FeatureQueue | store.FeaturePermits, run: func(s *suite) {
+		one, two := s.open2()
+		s.promptly(func() (took, again time.Duration) {
+			name := s.name()
+			a := one.permits(name, 1, 2).granted()
+			two.permits(name, 1, 2).granted()
+			b := two.permits(name, 1, 2).queued(1)
+			w := b.wait()
+			start := time.Now()
+			a.release()
+			w.woken()
+			took = time.Since(start)
+			b.granted()
+			return took, b.again
+		})
+	}},
 	{name: "a change between refusal and Wait is not lost", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		s.promptly(func() (took, again time.Duration) {

@@ -132,7 +132,7 @@ func (q *queue) claim(k wake.Key, i int) *claim {
 func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer store.Answer, err error) {
 	k := wake.Key{Name: req.Name, ID: req.ID}
 	parent, _ := s.place(req.Name)
-	told := false // its server reported a change in front of it
+	told, next := false, false // told: its server reported a change in front of it
 	var known ahead
 	s.mu.Lock()
 	c := s.claims[k]
@@ -145,12 +145,12 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 			told = true
 		default:
 		}
-		if !told && !c.rec.granted && req.Queue {
+		if next = c.next; !told && !c.rec.granted && req.Queue {
 			known = c.ahead
 		}
 	}
 	s.mu.Unlock()
-	var closes <-chan struct{}
+	var closes, room <-chan struct{}
 	var before []*wire.Call
 	parentStat := &wire.Call{Op: wire.Exists(parent, false)}
 	if req.Queue { // watch and join before reading the queue, so that no change is missed
@@ -159,6 +159,9 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 			if answer, err = s.refuseFarBehind(ctx, c, known, closes, req); err != nil || answer.Refusal != nil {
 				return answer, err
 			}
+		}
+		if next {
+			room = s.watch(parent, true)
 		}
 	}
 	if c != nil && !told {
@@ -202,7 +205,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	case i < 0 && req.Queue:
 		return answer, errChanged
 	case i < 0:
-		return s.decide(ctx, nil, q, len(q.nodes), req)
+		return s.decide(ctx, nil, q, len(q.nodes), req, nil)
 	case c == nil:
 		recs, err := s.read(ctx, q, q.nodes[i])
 		if err != nil {
@@ -223,7 +226,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		rec.TTL = req.TTL
 		return s.grant(ctx, c, rec, q, i)
 	}
-	return s.decide(ctx, c, q, i, req)
+	return s.decide(ctx, c, q, i, req, room)
 }
 
 // join puts a request at the end of the queue. If the identity has a place that this handle does
@@ -295,10 +298,10 @@ func (s *Store) refuseFarBehind(ctx context.Context, c *claim, known ahead, clos
 
 // decide grants the request if it is its turn, and refuses it otherwise. The request has the
 // claim c at place i. A request that does not wait has no claim at first: it joins the queue only
-// if it can be granted.
-func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
-	var front <-chan struct{}
-	if i > 0 && req.Queue {
+// if it can be granted. Room is the watch of the parent if c is known to be next.
+func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *store.Request, room <-chan struct{}) (answer store.Answer, err error) {
+	front := room
+	if i > 0 && req.Queue && room == nil {
 		front = s.watch(q.parent+"/"+q.nodes[i-1].name, req.Mode == store.Exclusive)
 	}
 	turn, err := s.isTurn(ctx, q, i, req)
@@ -322,6 +325,9 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.ahead.place = answer.Refusal.Place
+	if c.next = req.Mode == store.Permits && c.ahead.place == 1; c.next && room == nil {
+		return store.Answer{}, errChanged // every holder can make room, so watch the parent and read again
+	}
 	if c.turn = front; s.claims[c.Key] == c {
 		s.arm(c, s.heartbeat)
 	}

@@ -89,6 +89,7 @@ type claim struct {
 	turn    <-chan struct{} // for a waiter: closed when the node in front of it changes
 	closes  <-chan struct{} // for a waiter: closed when the name is closed as done
 	ahead   ahead           // for a waiter
+	next    bool            // for a waiter for permits: only holders are in front of it
 }
 
 func newClaim(req *store.Request, parent string) *claim {
