@@ -82,6 +82,7 @@ func TestAWaiterFarBehind(t *testing.T) {
 		{"is granted together with many readers", farReader},
 		{"is granted when one of many permits is free", farPermits},
 		{"is granted at its first node", farTwice},
+		{"joins a huge queue without listing it", farHuge},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
 	}
@@ -159,6 +160,32 @@ func farTwice(t *testing.T, s *Store, name string) {
 	s.mu.Unlock()
 	ask(t, s, farQueue, name, store.Exclusive, 0)
 	joinUnlisted(t, s, req)
+	if err := s.Release(within(t), name, holder.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if answer := try(t, s, req); !answer.Granted() {
+		t.Errorf("%+v, want a grant", answer.Refusal)
+	}
+}
+
+func farHuge(t *testing.T, s *Store, name string) {
+	holder := ask(t, s, 1, name, store.Exclusive, 0)[0]
+	var joins []*wire.Call
+	parent, _ := s.place(name)
+	for range hugeQueue {
+		req := asking(name, store.Exclusive, 0)
+		joins = append(joins, s.join(parent, &req, nil))
+	}
+	if err := s.wire.Do(within(t), joins...); err != nil {
+		t.Fatal(err)
+	}
+	req := asking(name, store.Exclusive, 0)
+	if r := try(t, s, req).Refusal; r.Place != hugeQueue+1 || len(r.Holders) > 0 {
+		t.Errorf("%+v, want place %d, and no holder, because the queue was not listed", r, hugeQueue+1)
+	}
+	for _, join := range joins {
+		s.wire.Send(&wire.Call{Op: wire.Delete(join.Path, wire.AnyVersion)})
+	}
 	if err := s.Release(within(t), name, holder.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}

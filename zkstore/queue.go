@@ -155,23 +155,31 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	parentStat := &wire.Call{Op: wire.Exists(parent, false)}
 	if req.Queue { // watch and join before reading the queue, so that no change is missed
 		closes = s.watch(parent, false)
-		if known.place >= farBehind {
-			if answer, err = s.refuseFarBehind(ctx, c, known, closes, req); err != nil || answer.Refusal != nil {
-				return answer, err
-			}
+	}
+	if c == nil && req.Queue {
+		if err = s.wire.Do(ctx, parentStat, s.join(parent, req, parentStat)); err != nil {
+			return answer, changed(err)
 		}
-		if next {
-			room = s.watch(parent, true)
+		s.mu.Lock()
+		if c = s.claims[k]; c != nil && c.ahead.place >= hugeQueue {
+			known = c.ahead
+		}
+		s.mu.Unlock()
+	} else {
+		if c != nil && !told {
+			before = append(before, &wire.Call{Op: wire.Sync(parent)})
+		}
+		if req.Queue {
+			before = append(before, parentStat)
 		}
 	}
-	if c != nil && !told {
-		before = append(before, &wire.Call{Op: wire.Sync(parent)})
-	}
-	if req.Queue {
-		before = append(before, parentStat)
-		if c == nil {
-			before = append(before, s.join(parent, req, parentStat))
+	if known.place >= farBehind {
+		if answer, err = s.refuseFarBehind(ctx, c, known, closes, req); err != nil || answer.Refusal != nil {
+			return answer, err
 		}
+	}
+	if next && req.Queue {
+		room = s.watch(parent, true)
 	}
 	q, err := s.look(ctx, parent, before...)
 	for _, call := range before {
@@ -269,6 +277,10 @@ func (a ahead) atLeast(now *wire.Stat) int {
 // of nodes is expensive, and thousands of waiters ask all the time.
 const farBehind = 100
 
+// hugeQueue is how many nodes must be in front of a request that joins so that it does not list the
+// queue before it waits. It learns later that it can never be combined with the others.
+const hugeQueue = 1000
+
 // refuseFarBehind refuses a waiter that still has many nodes in front of it. Otherwise it returns no
 // refusal. The holders are not known then. It cannot be the turn of an exclusive request, which has to be
 // the first. Other requests are told when the one in front of them is granted.
@@ -289,8 +301,8 @@ func (s *Store) refuseFarBehind(ctx context.Context, c *claim, known ahead, clos
 	r := &store.Refusal{Place: n, Waiters: int(now.Stat.NumChildren) - 2, Again: s.heartbeat / 3}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.closes = closes; c.turn == nil { // it joined, and the list of the queue was lost
-		r.Again = min(r.Again, time.Duration(n)*time.Millisecond)
+	if c.closes = closes; c.turn == nil { // it joined and has not listed the queue, so nothing tells it
+		r.Again = min(r.Again, 2*time.Duration(n)*time.Millisecond)
 	}
 	answer.Refusal = r
 	return answer, nil
