@@ -35,9 +35,9 @@ const (
 	// third of the default TTL, so that renewals keep it open.
 	clientIdle = 15 * time.Second
 
-	// idlePatience bounds the first statement on a connection of the pool. A firewall or a failover may
-	// leave idle connections on which nothing arrives. The statements that set up a session take less, or
-	// all of them take longer than a call.
+	// idlePatience bounds the first statement on an idle connection of the pool. A firewall or a failover
+	// may leave idle connections on which nothing arrives. The statements that set up a session take
+	// less, or all of them take longer than a call.
 	idlePatience = 500 * time.Millisecond
 
 	// serverIdle is the time after which the server closes a connection that is not in use. It
@@ -204,12 +204,18 @@ func (l *lane) connect(ctx context.Context) (err error) {
 // nothing arrives.
 func connect(ctx context.Context, db *sql.DB) (*conn, error) {
 	for {
+		idle := db.Stats().Idle > 0 // otherwise the connection is new, and may be slow
 		pooled, err := db.Conn(ctx)
 		if err != nil {
 			return nil, err
 		}
 		c := &conn{Conn: pooled}
-		first, cancel := context.WithTimeout(ctx, idlePatience)
+		first := ctx
+		if idle {
+			var cancel context.CancelFunc
+			first, cancel = context.WithTimeout(ctx, idlePatience)
+			defer cancel()
+		}
 		for i, statement := range session {
 			if i > 0 {
 				first = ctx
@@ -219,7 +225,6 @@ func connect(ctx context.Context, db *sql.DB) (*conn, error) {
 			}
 		}
 		silent := first.Err() != nil
-		cancel()
 		if err == nil {
 			return c, nil
 		}

@@ -111,6 +111,18 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	t.Errorf("no call succeeded in %v: %v", limit, err)
 }
 
+// Only idle connections can be dead. A server that is slow must not lose new ones.
+func TestASlowServerKeepsNewConnections(t *testing.T) {
+	db := connectTo(t, nil)
+	newIn(t, db)
+	proxy := faultproxy.Start(t, one.Addr())
+	proxy.ToClient.Delay(idlePatience + 50*time.Millisecond)
+	slow := poolOf(t, databaseOf(t, db), func(c *mysql.Config) { c.Addr = proxy.Addr() })
+	if err := Migrate(limited(t), slow, ""); err != nil {
+		t.Error(err)
+	}
+}
+
 // If the server does not answer, a call ends soon after its caller has given up. If it answers within
 // the grace, the connection stays open.
 func TestACallEndsSoonAfterItsCallerGaveUp(t *testing.T) {
