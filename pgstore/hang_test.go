@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -143,6 +144,23 @@ func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
 	}
 }
 
+// fill opens all connections of a store.
+func fill(t *testing.T, s *pgstore.Store) {
+	t.Helper()
+	pool := pgstore.Pool(s)
+	var conns []*pgxpool.Conn
+	for range pool.Stat().MaxConns() {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		conn.Release()
+	}
+}
+
 // The network drops the packets of connections that were idle, and new connections work: there was a
 // failover, or a firewall forgot them. The pool tests such connections before it uses them. It has a
 // limit for a test, and does not wait for the server to end them.
@@ -163,16 +181,7 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 		}
 	}))
 	pool := pgstore.Pool(s)
-	var conns [idle]*pgxpool.Conn
-	for i := range conns {
-		var err error
-		if conns[i], err = pool.Acquire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, conn := range conns {
-		conn.Release()
-	}
+	fill(t, s)
 	eventually(t, "idle connections", func() bool { return int(pool.Stat().IdleConns()) == idle })
 	proxy.ToServer.Hold()
 	direct.Store(true)
@@ -219,6 +228,78 @@ func TestCallsWorkAgainAfterConnectingHasHung(t *testing.T) {
 		}
 	}
 	t.Errorf("no call succeeded in %v: %v", limit, err)
+}
+
+// The first host hangs without closing its connections, and there is a new primary at the second host.
+// The pool must not wait for the first one to cancel statements.
+func TestCallsMoveToTheNextHostIfTheFirstOneHangs(t *testing.T) {
+	t.Parallel()
+	const limit = 20 * time.Second
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	proxy := faultproxy.Start(t, p.Addr())
+	s := openStore(t, strings.Replace(p.URL(), p.Addr(), proxy.Addr()+","+p.Addr(), 1))
+	fill(t, s)
+	proxy.Hold()
+	defer proxy.Heal()
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() { s.Acquire(t.Context(), request(strconv.Itoa(i))) })
+	}
+	wg.Wait()
+	var err error
+	for time.Since(begin) < limit {
+		if _, err = s.Acquire(t.Context(), request("after")); err == nil {
+			return
+		}
+	}
+	t.Errorf("no call succeeded in %v: %v", limit, err)
+}
+
+// The application may use a connection in a hook, and it may die there.
+func TestCallsWorkAgainAfterAHookHasHung(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	for name, set := range map[string]func(*pgxpool.Config, func(context.Context) error){
+		"BeforeConnect": func(c *pgxpool.Config, hook func(context.Context) error) {
+			c.BeforeConnect = func(ctx context.Context, _ *pgx.ConnConfig) error { return hook(ctx) }
+		},
+		"AfterConnect": func(c *pgxpool.Config, hook func(context.Context) error) {
+			c.AfterConnect = func(ctx context.Context, _ *pgx.Conn) error { return hook(ctx) }
+		},
+		"AfterConnect of pgconn": func(c *pgxpool.Config, hook func(context.Context) error) {
+			c.ConnConfig.AfterConnect = func(ctx context.Context, _ *pgconn.PgConn) error { return hook(ctx) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var hangs atomic.Bool
+			var hung atomic.Int32
+			s := newIn(t, poolWith(t, p.URL(), func(c *pgxpool.Config) {
+				set(c, func(ctx context.Context) error {
+					if hangs.Load() {
+						hung.Add(1)
+						<-ctx.Done()
+					}
+					return ctx.Err()
+				})
+			}))
+			pool := pgstore.Pool(s)
+			hangs.Store(true)
+			pool.Reset()
+			var wg sync.WaitGroup
+			eventually(t, "all connections hang", func() bool {
+				wg.Go(func() { s.Acquire(t.Context(), suites.Queued(name)) })
+				return hung.Load() >= pool.Stat().MaxConns()
+			})
+			hangs.Store(false)
+			wg.Wait()
+			eventually(t, "calls work, and the store listens", func() bool {
+				_, err := s.Acquire(t.Context(), suites.Queued(name))
+				return err == nil && pgstore.Pushed(s)
+			})
+		})
+	}
 }
 
 // PgBouncer is in transaction mode, has more clients than connections, and is restarted during
