@@ -54,8 +54,9 @@ const (
 	// But a test that takes longer than half of it leaves too little time for the call itself.
 	pingTimeout = callTimeout / 2
 
-	// connectTimeout bounds one attempt to connect. An attempt continues after the end of its call, and
-	// takes up one of the connections of the pool. The default of the pool is two minutes.
+	// connectTimeout bounds one attempt to connect, and each hook of the application. An attempt continues
+	// after the end of its call, and takes up one of the connections of the pool. The default of the pool
+	// is two minutes.
 	connectTimeout = 5 * time.Second
 
 	// closeTimeout bounds how long Close waits for connections of the pool. A dialer of the application may
@@ -182,8 +183,8 @@ func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err
 		}
 		return conn, err
 	}
-	own.BeforeConnect, own.AfterConnect = within(limit, own.BeforeConnect), within(limit, own.AfterConnect)
-	own.ConnConfig.AfterConnect = within(limit, own.ConnConfig.AfterConnect)
+	own.BeforeConnect, own.AfterConnect = within(own.BeforeConnect), within(own.AfterConnect)
+	own.ConnConfig.AfterConnect = within(own.ConnConfig.AfterConnect)
 	own.BeforeClose = func(conn *pgx.Conn) {
 		if beforeClose != nil {
 			beforeClose(conn)
@@ -236,12 +237,12 @@ func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err
 }
 
 // within bounds a hook of the application. The pool and the listener wait for it without a limit.
-func within[T any](limit time.Duration, hook func(context.Context, T) error) func(context.Context, T) error {
+func within[T any](hook func(context.Context, T) error) func(context.Context, T) error {
 	if hook == nil {
 		return nil
 	}
 	return func(ctx context.Context, of T) error {
-		ctx, cancel := context.WithTimeout(ctx, limit)
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		return hook(ctx, of)
 	}
