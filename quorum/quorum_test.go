@@ -650,5 +650,7 @@ func TestRenewalThatIsAnsweredAfterTheLeaseDoesNotReviveIt(t *testing.T) {
 		if err != nil || out[0].Status != store.Gone {
 			t.Errorf("%+v, %v, want Gone", out, err)
 		}
+		synctest.Wait()
+		wantVotes(t, nodes, req, 0)
 	})
 }

@@ -194,13 +194,14 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 	se := r.se
 	se.mu.Lock()
 	defer se.mu.Unlock()
+	if out.Status == store.Extended && !se.isValid() { // it has ended meanwhile, so votes may have been given back
+		out = store.Renewed{Status: store.Gone}
+	}
 	switch {
 	case !se.held:
 	case out.Status == store.Gone && se.attempt == nil:
 		se.held, se.want = false, wantNothing
 		se.settleAll()
-	case out.Status == store.Extended && !se.isValid(): // it has ended meanwhile, so votes may have been given back
-		out = store.Renewed{Status: store.Gone}
 	case out.Status == store.Extended:
 		if out.Tokens > 0 {
 			se.first, se.last = out.Token, out.Token+int64(out.Tokens)-1
