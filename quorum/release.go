@@ -226,13 +226,14 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	defer s.shut(se)
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	if se.held && se.attempt == nil {
-		se.held, se.want = false, wantNothing // a majority does not have it
-	}
 	for i, err := range t.errs {
 		if err != nil {
 			se.end(i, force)
 		}
+	}
+	if se.held && se.attempt == nil {
+		se.held, se.want = false, wantNothing // a majority does not have it
+		se.settleAll()
 	}
 	return nil
 }

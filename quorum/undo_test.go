@@ -218,26 +218,33 @@ func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
 // The store of a node gives up a call, and the server executes it later. The time limit of the quorum is much
 // longer.
 func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := newGates(3)
-		for _, g := range all {
-			g.timeout = time.Second
-		}
-		q := openQuorum(t, named(all), quorum.Options{Timeout: 10 * time.Second})
-		req := request("n")
-		all[0].set(func(_ context.Context, call string) error {
-			if call != "Acquire" {
-				return nil
+	for _, force := range []bool{false, true} {
+		run(t, fmt.Sprint("Break=", force), func(t *testing.T) {
+			all := newGates(3)
+			for _, g := range all {
+				g.timeout = time.Second
 			}
-			time.AfterFunc(5*time.Second, func() { all[0].Store.Acquire(context.Background(), req) })
-			time.Sleep(time.Second)
-			return errDown
-		}, nil)
-		mustAcquire(t, q, req)
-		mustRelease(t, q, req)
-		time.Sleep(10 * time.Second)
-		wantVotes(t, all, req, 0)
-	})
+			q := openQuorum(t, named(all), quorum.Options{Timeout: 10 * time.Second})
+			req := request("n")
+			all[0].set(func(_ context.Context, call string) error {
+				if call != "Acquire" {
+					return nil
+				}
+				time.AfterFunc(5*time.Second, func() { all[0].Store.Acquire(context.Background(), req) })
+				time.Sleep(time.Second)
+				return errDown
+			}, nil)
+			mustAcquire(t, q, req)
+			time.Sleep(4 * time.Second) // no request is in flight then
+			if !force {
+				mustRelease(t, q, req)
+			} else if err := q.Break(t.Context(), req.Name, req.ID); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			wantVotes(t, all, req, 0)
+		})
+	}
 }
 
 // All nodes lose their replies for a moment. They have executed the release, so the caller need not wait
