@@ -608,6 +608,7 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 		"the last node has not voted":                "Acquire",
 		"the last node has voted":                    "",
 		"the last node has voted, its reply is lost": "Release",
+		"the others do not reply at first":           "first",
 	} {
 		run(t, name, func(t *testing.T) {
 			nodes, q := gates(t, 3, quorum.Options{})
@@ -626,7 +627,14 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}); !errors.Is(err, store.ErrNotHeld) {
+			if lost == "first" {
+				setAll(nodes[:2], down, nil)
+				if err := q.Release(t.Context(), req.Name, req.ID, done); err == nil {
+					t.Error("released by one node")
+				}
+				setAll(nodes[:2], nil, nil)
+			}
+			if err := q.Release(t.Context(), req.Name, req.ID, done); !errors.Is(err, store.ErrNotHeld) {
 				t.Errorf("error %v, want ErrNotHeld", err)
 			}
 			synctest.Wait()

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,15 +35,26 @@ type ending struct {
 // leave and force are endings whose outcome nobody waits for.
 var leave, force = new(ending), &ending{force: true}
 
-// at sends the message to a node. Had tells that the node has given its vote.
-func (e *ending) at(ctx context.Context, n *node, key sessionKey, had bool) error {
+// at sends the message to a node. Had tells that the node has given its vote. Again tells that the record
+// that the message is to leave may be there already.
+func (e *ending) at(ctx context.Context, n *node, key sessionKey, had, again bool) error {
 	switch {
 	case e.force:
 		return n.Break(ctx, key.name, key.id)
-	case e.release && had:
-		return n.Release(ctx, key.name, key.id, e.keep)
+	case !e.release || !had:
+		return n.Leave(ctx, key.name, key.id)
 	}
-	return n.Leave(ctx, key.name, key.id)
+	err := n.Release(ctx, key.name, key.id, e.keep)
+	if !again || !errors.Is(err, store.ErrNotHeld) || !n.Capabilities().Features.Has(store.FeatureList) {
+		return err
+	}
+	page, failed := n.List(ctx, store.Query{Name: key.name})
+	for _, lock := range page.Locks {
+		if slices.ContainsFunc(lock.Holders, func(h store.Holder) bool { return h.ID == key.id && h.State == e.keep.State }) {
+			return nil
+		}
+	}
+	return cmp.Or(failed, err)
 }
 
 // end queues a message that ends what a node has. From now on, the vote of the node does not count.
@@ -64,15 +76,17 @@ func (se *session) endAt(i int, e *ending) error {
 	s, t := se.store, &se.seats[i]
 	sent := s.now()
 	switch {
+	case !t.left && t.kept && e.keep.State != store.Held: // since the message before it
+		return nil
 	case !t.left && !e.force:
 		return store.ErrNotHeld
 	case t.end == nil:
 		t.had, t.begin = t.granted, sent
 	}
+	n, had, again := s.nodes[i], t.had, t.end != nil && e.keep.State != store.Held
 	t.granted, t.queued, t.end = false, false, e
-	n, had := s.nodes[i], t.had
 	se.mu.Unlock()
-	err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had) })
+	err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had, again) })
 	se.mu.Lock()
 	answered, now := err == nil || isAnswer(err), s.now()
 	t.kept = had && err == nil && e.keep.State != store.Held
@@ -109,7 +123,9 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 	t := tally{errs: slices.Repeat([]error{errTimeout}, len(s.nodes))}
 	e.replies = make(chan reply[struct{}], len(s.nodes))
 	se.mu.Lock()
-	closes, further := e.keep.State != store.Held && se.isValid(), se.further()
+	keeps, further := e.keep.State != store.Held, se.further()
+	closes := keeps && se.isValid()
+	se.closing = keeps && (closes || se.closing)
 	se.cancelAttempt()
 	se.held, se.want = false, wantNothing
 	for i := range se.seats {
@@ -120,7 +136,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 		switch {
 		case vote || se.seats[i].left:
 			se.end(i, e)
-		case se.seats[i].kept && e.keep.State != store.Held: // since an earlier call that failed
+		case se.seats[i].kept && keeps: // since an earlier call that failed
 			e.replies <- reply[struct{}]{node: i}
 		default:
 			e.replies <- reply[struct{}]{node: i, err: store.ErrNotHeld}
@@ -134,7 +150,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 		return decided(t) || replied == len(s.nodes)
 	})
 	se.mu.Lock()
-	if closes && t.without > len(s.nodes)-s.majority && se.want == wantNothing { // it was lost, and not requested again
+	if se.closing && t.without > len(s.nodes)-s.majority && se.want == wantNothing { // it was lost, and not requested again
 		for i := range se.seats {
 			se.end(i, force) // no node keeps the name closed
 		}

@@ -55,6 +55,8 @@ type session struct {
 	floor int64         // later tokens must be above this
 	until time.Duration // when the lease, or the place in the queues, ends
 
+	closing bool // it was released with a Keep while it was valid
+
 	repairing   bool          // the pause before the next repair has begun
 	repairPause time.Duration // the one after that
 }

@@ -371,6 +371,24 @@ func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
 	}
 }
 
+// One node keeps the name closed, but its reply was lost. Another one does not answer.
+func TestRepeatedKeepFindsTheRecordOfALostReply(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		nodes[0].set(nil, only(down, "Release"))
+		nodes[2].set(down, nil)
+		if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
+			t.Fatal("released by one node")
+		}
+		nodes[0].set(nil, nil)
+		if err := q.Release(t.Context(), "n", req.ID, done); err != nil {
+			t.Errorf("%v, want nil: two nodes have the record", err)
+		}
+	})
+}
+
 func TestKeepSkipsANodeWhoseCallForTheNameNeverReturns(t *testing.T) {
 	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		forever := make(chan struct{})
