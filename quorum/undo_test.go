@@ -333,7 +333,7 @@ func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
 		nodes[0].set(nil, down)
 		mustRelease(t, q, req)
 		synctest.Wait()
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(800 * time.Millisecond)
 		nodes[0].set(nil, slow(400*time.Millisecond))
 		mustAcquire(t, q, other)
 		mustRefuse(t, q, req)
@@ -385,6 +385,35 @@ func TestRepeatedKeepFindsTheRecordOfALostReply(t *testing.T) {
 		nodes[0].set(nil, nil)
 		if err := q.Release(t.Context(), "n", req.ID, done); err != nil {
 			t.Errorf("%v, want nil: two nodes have the record", err)
+		}
+	})
+}
+
+func TestRepeatedKeepSucceedsIfTheNodesAreSlow(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req := request("n")
+		mustAcquire(t, q, req)
+		setAll(nodes, only(slow(quorum.DefaultTimeout*3/2), "Release"), nil)
+		first := q.Release(t.Context(), "n", req.ID, done)
+		if second := q.Release(t.Context(), "n", req.ID, done); first == nil || second != nil {
+			t.Errorf("%v, then %v", first, second)
+		}
+	})
+}
+
+// A node gives its vote to repair a lease when the lease is over.
+func TestVoteThatARepairGetsTooLateIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 2 * time.Second})
+		req := request("n")
+		req.TTL = time.Second
+		nodes[0].set(undialed, nil)
+		mustAcquire(t, q, req)
+		time.Sleep(100 * time.Millisecond)
+		nodes[0].set(slow(time.Second), nil)
+		time.Sleep(1900 * time.Millisecond)
+		if n := nodes[0].count("Leave"); n == 0 {
+			t.Error("the vote is not given back")
 		}
 	})
 }
