@@ -22,8 +22,8 @@ const (
 	// each dial wait for those before it, so it takes longer than the time until the next one.
 	maxDials = 4
 
-	// maxDial bounds each of them, because the program's own dialer may know no other limit than its
-	// context. Asking all Sentinels takes less time, see the package documentation.
+	// maxDial bounds each of them. The program's own dialer may know no other limit than its context, and
+	// that of go-redis for TLS ignores it. Asking all Sentinels takes less time, see the package documentation.
 	maxDial = time.Minute
 
 	// primaryCheck is the interval at which a connection that is used checks that the Sentinels
@@ -60,6 +60,7 @@ func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	late := func(conn net.Conn) { conn.Close() }
 	dial := func() (net.Conn, error) { return d.dial(limited, d.network, addr) }
 	if d.sentinel != nil {
 		dial = func() (net.Conn, error) {
@@ -72,10 +73,10 @@ func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 			// go-redis asks the other Sentinels if one does not reply, unless the context has ended by then.
 			long, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxDial)
 			defer cancel()
-			return d.dial(long, d.network, addr)
+			return await.Call(long, func() (net.Conn, error) { return d.dial(long, d.network, addr) }, late)
 		}
 	}
-	conn, err := await.Call(limited, dial, func(conn net.Conn) { conn.Close() })
+	conn, err := await.Call(limited, dial, late)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("dial %s: no connection within %v", addr, limit) // the call that dials has more time
 	}

@@ -1,6 +1,7 @@
 package goredis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -43,7 +44,7 @@ func translate(client redis.UniversalClient) (option rueidis.ClientOption, err e
 			return option, refuse("NewClient", "put what it changes into ClusterOptions, such as Dialer, TLSConfig or CredentialsProvider")
 		}
 		option, err = connect(&redis.Options{
-			Network: "tcp", Dialer: o.Dialer, DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig, OnConnect: o.OnConnect,
+			Network: "tcp", Dialer: o.Dialer, DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), TLSConfig: o.TLSConfig, OnConnect: o.OnConnect,
 			Protocol: o.Protocol, ClientName: o.ClientName, Username: o.Username, Password: o.Password,
 			CredentialsProvider: o.CredentialsProvider, CredentialsProviderContext: o.CredentialsProviderContext,
 			StreamingCredentialsProvider: o.StreamingCredentialsProvider,

@@ -2,8 +2,10 @@ package goredis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -306,15 +308,16 @@ func TestDialsThroughHungSentinelsDoNotPileUp(t *testing.T) {
 	}
 }
 
-// The address may be that of a primary whose host is gone.
-func TestADialThroughSentinelsEndsIfItsDialerHonorsItsContext(t *testing.T) {
+// The address may be that of a primary that hangs. The dialer of go-redis for TLS ignores its context.
+func TestADialThroughSentinelsThatHangsKeepsItsPlaceForAMinute(t *testing.T) {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m"})
 	defer client.Close()
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		client.Options().Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		begin, end := time.Now(), make(chan struct{})
+		defer close(end)
+		client.Options().Dialer = func(context.Context, string, string) (net.Conn, error) {
 			if time.Since(begin) < maxDial {
-				<-ctx.Done()
+				<-end
 			}
 			return nil, errors.New("ended")
 		}
@@ -330,6 +333,34 @@ func TestADialThroughSentinelsEndsIfItsDialerHonorsItsContext(t *testing.T) {
 			t.Errorf("%v, want the error of the dialer", err)
 		}
 	})
+}
+
+// The dialer of go-redis for TLS ignores its context. Go-redis 9.9 has no default for a Cluster's DialTimeout.
+func TestAHandshakeWithANodeThatHangsEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client := redis.NewClusterClient(&redis.ClusterOptions{TLSConfig: &tls.Config{InsecureSkipVerify: true}})
+	defer client.Close()
+	client.Options().DialTimeout = 0
+	option, err := translate(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	option.DialCtxFn(ctx, l.Addr().String(), nil, nil)
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(2 * dialTimeout))
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		t.Errorf("the connection is open after %v: %v", 2*dialTimeout, err)
+	}
 }
 
 // The dialer may hang whatever its context says. Calls end in time nevertheless.
