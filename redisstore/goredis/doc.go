@@ -25,7 +25,8 @@
 // Sentinel that go-redis asks hangs, it asks the others after all retries have timed out. With the
 // defaults of redis.FailoverOptions, that takes 12 s or more, depending on the version of go-redis,
 // and less with a shorter ReadTimeout and fewer MaxRetries. The context of a Dialer ends after a
-// minute.
+// minute. With TLS, set DialTimeout too: without it, go-redis leaves a goroutine and a connection behind
+// for each dial to a server that hangs.
 //
 // # Options of the client
 //
