@@ -98,6 +98,7 @@ func TestExitCodes(t *testing.T) {
 		{"URL without --store", 64, `unexpected argument "redis://***@h:1/0"`, []string{"doctor", "redis://u:s3cret@h:1/0"}},
 		{"URL without --store and a command", 64, `unknown command "redis://***@h"`, []string{"redis://:s3cret@h"}},
 		{"URL whose password has a space and an @", 64, `unknown command "redis://***@h"`, []string{"redis://u:s3 cr@et@h"}},
+		{"URL with a long password as an ID", 64, `--id "redis://***@h"`, []string{"renew", "a", "--id", "redis://u:" + strings.Repeat("s3cret", 20) + "@h"}},
 		{"URL as another flag", 64, "redis://***@h", []string{"run", "--ttl", "redis://:s3cret@h", "a", "--", "true"}},
 		{"flag without a command", 64, "unknown flag: --store", []string{"--store", "x"}},
 		{"too many arguments", 64, `unexpected argument "b"`, []string{"show", "a", "b"}},

@@ -25,7 +25,7 @@ func (f *idFlag) parse(name string) (store.ID, error) {
 	}
 	id, err := store.ParseID(f.text)
 	if err != nil || id.IsZero() {
-		return store.ID{}, usagef("--id %.80q: want the 32 hexadecimal digits that acquire and show print", f.text)
+		return store.ID{}, usagef("--id %q: want the 32 hexadecimal digits that acquire and show print", f.text)
 	}
 	return id, nil
 }

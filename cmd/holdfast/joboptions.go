@@ -154,9 +154,9 @@ func (o *jobOptions) checkJob() error {
 	case o.busyOK && o.changed("busy-code"):
 		return usagef("--busy-ok and -E exclude each other; use one of them")
 	case !known:
-		return usagef("--signal %.80q: want the name of a signal, such as TERM, INT or HUP", o.signalName)
+		return usagef("--signal %q: want the name of a signal, such as TERM, INT or HUP", o.signalName)
 	case !slices.Contains([]string{lostTerm, lostKill, lostWarn}, o.onLost):
-		return usagef("--on-lost %.80q: want term, kill or warn", o.onLost)
+		return usagef("--on-lost %q: want term, kill or warn", o.onLost)
 	case o.jsonFD < 2:
 		return usagef("--json-fd %d: want 2 or more; 0 and 1 belong to the job", o.jsonFD)
 	case o.quiet && o.verbose:
