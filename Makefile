@@ -87,8 +87,8 @@ workflows: deps
 unit: deps
 	@echo "== compile all tests, so that the compiler does not slow them down"
 	@go list -export -test -deps $(RACE) work >/dev/null
-	@echo "== go test -race, all modules; two packages at a time"
-	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/tools/release$$ -e /test/faults$$)
+	@echo "== go test -race, all modules; three packages at a time"
+	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=3 -parallel=4 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/tools/release$$ -e /test/faults$$)
 	@echo "== without -race: large tests, two packages at a time"
 	@.bin/testreport -vet=off -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) \
 		-run "^($$(grep -ho '^func Test[A-Za-z0-9]*' $(NORACE) | cut -c6- | paste -sd'|'))$$" $(sort $(dir $(NORACE)))
