@@ -173,17 +173,11 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) o
 	done
 	@echo "== 64 clients on PostgreSQL for a minute"
 	@.bin/testreport -run ManyClients -timeout=10m ./pgstore -long 1m
-	@echo "== rates of a quorum with a node that is slow or hangs"
-	@.bin/testreport -run QuorumDoesNotWait\|QuorumGoesOn -timeout=10m ./redisstore -rates
 	@echo "== 100,000 leases on Redis, which hangs for 16s, and Close of 150,000"
 	@.bin/testreport -run AHangCosts\|CloseReleasesMany -timeout=10m ./redisstore -leases 100000
 	@echo "== 600 clients wait for one name on etcd; 1,500 readers and 1,000 waiters on ZooKeeper"
 	@.bin/testreport -run ManyClientsWait -timeout=10m ./etcdstore -waiters 600
 	@.bin/testreport -run ManyClientsUse -timeout=10m ./zkstore -readers 1500 -waiters 1000
-	@echo "== 2,000 holders of one name on SQLite"
-	@.bin/testreport -tags soak -run ManyHoldersOfAName -timeout=10m ./sqlitestore
-	@echo "== $(NAMES) names on Redis and on etcd"
-	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./internal/redis/rediscore ./etcdstore -names $(NAMES)
 	@echo "== $(NAMES) names on ZooKeeper"
 	@.bin/testreport -run 'FaultsOfASingleServer/many_names' -timeout=60m ./zkstore -names $(NAMES)
 

@@ -98,18 +98,6 @@ func TestAcquire(t *testing.T) {
 			mustUnlock(w, <-got)
 			w.within(0, w.s.Capabilities().Heartbeat)
 		},
-		"a cancelled waiter leaves nothing queued": func(w *world) {
-			lease := w.lock(w.other)
-			ctx, cancel := context.WithCancel(w.Context())
-			over := w.laterErr(ctx, w.c)
-			cancel()
-			want(w, <-over, context.Canceled, holdfast.ErrHeld)
-			w.took(0)
-			synctest.Wait()
-			info, _ := w.other.Inspect(w.Context(), "n")
-			equal(w, "waiters left in the queue", len(info.Waiters), 0)
-			mustUnlock(w, lease)
-		},
 		"a store without a queue is polled with backoff": func(w *world) {
 			p := withoutQueue(w.s)
 			p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {

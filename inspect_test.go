@@ -74,14 +74,6 @@ func TestManagement(t *testing.T) {
 			}
 			want(w, second.Renew(w.Context()), holdfast.ErrLost)
 		},
-		"Break opens a name that is kept closed": func(w *world) {
-			must(w, w.once(w.c, time.Hour, nothing))
-			info, err := w.other.Inspect(w.Context(), "n")
-			must(w, err)
-			equal(w, "state", info.Holders[0].State, store.Done)
-			must(w, w.other.Break(w.Context(), "n", info.Holders[0].ID))
-			w.free("n")
-		},
 		"calls report why they failed": func(w *world) {
 			c := newClient(w, failing{memstore.New()})
 			_, err := c.Inspect(w.Context(), "n")

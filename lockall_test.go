@@ -108,15 +108,6 @@ func TestLockAll(t *testing.T) {
 			want(w, set.Unlock(w.Context()), holdfast.ErrUnavailable)
 			w.within(0, 6*time.Second)
 		},
-		"it honours MinHold": func(w *world) {
-			set, err := w.lockAll(holdfast.MinHold(time.Hour))
-			must(w, err)
-			set.Unlock(w.Context())
-			for _, name := range []string{"x", "y"} {
-				_, err := w.other.TryLock(w.Context(), name)
-				want(w, err, holdfast.ErrHeld)
-			}
-		},
 		"a reentrant call that fails keeps the MinHold of the outer lease": func(w *world) {
 			mustLock(w, w.other, "z")
 			outer := w.lock(w.c, holdfast.MinHold(time.Minute))

@@ -109,30 +109,6 @@ func TestObserver(t *testing.T) {
 				}
 			}
 		},
-		"the numbers of held locks and waiting calls can be counted": func(w *world) {
-			counts := new(tally)
-			c := w.client(holdfast.WithObserver(counts.observe))
-			for range 200 {
-				lease := w.lock(c)
-				ctx, cancel := context.WithCancel(w.Context())
-				var wg sync.WaitGroup
-				for range 3 {
-					wg.Go(func() {
-						if l, err := c.Lock(ctx, "n"); err == nil {
-							l.Unlock(ctx)
-						}
-					})
-				}
-				synctest.Wait()
-				wg.Go(cancel)
-				lease.Unlock(w.Context())
-				wg.Wait()
-			}
-			if held, waiting := counts.held.Load(), counts.waiting.Load(); held != 0 || waiting != 0 {
-				w.Errorf("%d held, %d waiting", held, waiting)
-			}
-			equal(w, "calls that ended", counts.ended.Load(), 800)
-		},
 		"events have the mode in which the lock was acquired": func(w *world) {
 			c, seen := w.observed()
 			for kind, end := range map[holdfast.EventKind]func(*holdfast.Lease){

@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,7 +36,6 @@ var roles = map[string]func(args []string) error{
 	"open":  childOpen,
 	"hold":  childHold,
 	"queue": childQueue,
-	"ping":  childPing,
 }
 
 // A child is a child process.
@@ -159,7 +159,8 @@ func childHold(args []string) error {
 	select {}
 }
 
-// childQueue waits for NAME in PATH, and prints when it is queued and when it is granted.
+// childQueue waits for NAME in PATH, and prints when it is queued, when it is granted and when it has
+// released it.
 func childQueue(args []string) error {
 	s, err := childStore(args[0])
 	if err != nil {
@@ -174,10 +175,9 @@ func childQueue(args []string) error {
 		}
 		if answer.Granted() {
 			fmt.Println("served", answer.Token)
-			if err := s.Release(context.Background(), req.Name, req.ID, store.Keep{}); err != nil {
-				return err
-			}
-			return s.Close()
+			err := errors.Join(s.Release(context.Background(), req.Name, req.ID, store.Keep{}), s.Close())
+			fmt.Println("ended")
+			return err
 		}
 		if !queued {
 			fmt.Println("queued", answer.Refusal.Place)
