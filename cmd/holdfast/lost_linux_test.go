@@ -110,17 +110,6 @@ func TestAGuardThatIsKilledIsReported(t *testing.T) {
 	p.wantCode(7)
 }
 
-func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsStopped(t *testing.T) {
-	s := newSite(t)
-	p := s.start(append([]string{"run", "--ttl", lostTTL, "a", "-c", `"$@"; sleep 60`, "--"}, s.beatArgs("escape", "daemon")...)...)
-	s.beating("daemon")
-	p.signal(syscall.SIGSTOP)
-	until(t, "the guard is done", func() bool { return strings.Contains(p.err.String(), "the job was killed") })
-	s.silent("daemon")
-	p.signal(syscall.SIGCONT)
-	p.wantCode(79)
-}
-
 // A killed process first loses its files and then its children. In between, the guard sees that
 // holdfast has ended, but is still the child of holdfast.
 func TestTheGuardFindsTheJobOfAHolderThatIsDying(t *testing.T) {

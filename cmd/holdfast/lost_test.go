@@ -45,18 +45,6 @@ func (s *site) runBeats(name, part string, flags ...string) *process {
 	return p.start()
 }
 
-func TestAJobMayRunLongerThanTheTTL(t *testing.T) {
-	s := newSite(t)
-	p := s.runBeats("job", "beat")
-	s.beating("job")
-	second := s.start("run", "--wait", "4.5", "a", "--", "true")
-	second.wantCode(75)
-	s.waiting("a", 0)
-	before := time.Now()
-	until(t, "it still beats", func() bool { _, last := s.beats("job"); return last.After(before) })
-	p.signal(syscall.SIGKILL)
-}
-
 func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
 	for _, test := range []struct {
 		how  string

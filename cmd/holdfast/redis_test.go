@@ -30,22 +30,6 @@ func TestAServerThatRestartedEmptyHasLostItsLocks(t *testing.T) {
 	}
 }
 
-func TestASingleServerOfAClusterNamesTheRightScheme(t *testing.T) {
-	s := newSite(t)
-	cluster := servers.StartCluster(t, servers.RedisOptions{})
-	var said string
-	for i := range 20 { // a name of another node
-		p := s.run("run", "--store", "redis://"+cluster.Nodes[0].Addr(), "n"+strconv.Itoa(i), "--", "true")
-		if said = p.err.String(); said != "" {
-			p.wantCode(69)
-			break
-		}
-	}
-	if !strings.Contains(said, "write redis+cluster:// instead of redis://") {
-		t.Errorf("stderr: %s", said)
-	}
-}
-
 // The server grants a waiter at most 5 s, until its first renewal.
 func TestAJobThatWaitedHasTheTTLThatItAskedFor(t *testing.T) {
 	s := newSite(t)

@@ -69,15 +69,18 @@ func TestNoStoreShowsThePasswordOfAMistypedURL(t *testing.T) {
 }
 
 func TestTheURLOfAZooKeeperServerGetsASessionThatAllowsTheTTL(t *testing.T) {
-	for url, want := range map[string]string{
-		"zk://h":             "zk://h?session=2m6s",
-		"zks://h":            "zks://h?session=2m6s",
-		"zks://h?ca=f":       "zks://h?ca=f&session=2m6s",
-		"zks://h?session=9s": "zks://h?session=9s",
-		"redis://h":          "redis://h",
+	for _, test := range []struct {
+		url, want string
+		ttl       time.Duration
+	}{
+		{"zk://h", "zk://h?session=2m6s", 100 * time.Second},
+		{"zks://h", "zks://h?session=10s", 2 * time.Second},
+		{"zks://h?ca=f", "zks://h?ca=f&session=1h0m0s", 2 * time.Hour},
+		{"zks://h?session=9s", "zks://h?session=9s", 100 * time.Second},
+		{"redis://h", "redis://h", 100 * time.Second},
 	} {
-		if got := withSession(url, 100*time.Second); got != want {
-			t.Errorf("%s: %s, want %s", url, got, want)
+		if got := withSession(test.url, test.ttl); got != test.want {
+			t.Errorf("%s with a TTL of %v: %s, want %s", test.url, test.ttl, got, test.want)
 		}
 	}
 }

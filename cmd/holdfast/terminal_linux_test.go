@@ -116,29 +116,6 @@ func TestTheJobHasTheTerminal(t *testing.T) {
 	x.wantCode(0)
 }
 
-// Bash inserts what several names have in common, and the completion script evaluates the line at
-// the next TAB.
-func TestBashCompletionRunsNoCommandInAName(t *testing.T) {
-	s := newSite(t)
-	for _, name := range []string{"de`touch ran`1", "de`touch ran`2", "do$(touch ran)1", "do$(touch ran)2", "safe-1", "safe-2"} {
-		s.ok("acquire", name)
-	}
-	x := s.terminal("bash", "--norc", "--noprofile", "-i")
-	x.types(`_init_completion() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }` + "\n")
-	x.types("source <(holdfast completion bash); echo loaded-$((1+1))\n")
-	x.shows("loaded-2")
-	for _, prefix := range []string{"d", "de", "do"} {
-		x.types("holdfast show " + prefix + "\t\t\t")
-		x.types("\x15echo " + prefix + "-$((1+1))\n") // Ctrl-U removes the line
-		x.shows(prefix + "-2")
-	}
-	if _, err := s.stat("ran"); err == nil {
-		t.Error("the shell ran a command in the name of a lock")
-	}
-	x.types("holdfast show safe-\t\t")
-	x.shows("safe-2") // other names are still completed
-}
-
 // A serial console does not know its size.
 func TestControlCharactersAreEscapedOnATerminalOfUnknownSize(t *testing.T) {
 	s := newSite(t)

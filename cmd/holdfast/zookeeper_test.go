@@ -3,9 +3,7 @@
 package main
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
@@ -34,32 +32,5 @@ func TestAShortenedTTLIsReported(t *testing.T) {
 	p.wantCode(0)
 	if p.err.String() != "" {
 		t.Errorf("stderr: %s", &p.err)
-	}
-}
-
-func TestTheSessionAllowsTheTTL(t *testing.T) {
-	s := newSite(t)
-	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=3600000"}})
-	s.env = append(s.env, "HOLDFAST_STORE=zk://"+server.Addr())
-	p := s.run("acquire", "--json", "--ttl", "5m", "a")
-	p.wantCode(0)
-	if p.err.String() != "" {
-		t.Errorf("stderr: %s", &p.err)
-	}
-	if left := time.Until(decode[grantJSON](t, p.out.String()).Deadline); left < 4*time.Minute {
-		t.Errorf("%v left of 5m", left)
-	}
-	// A session timeout in the URL has priority.
-	p = s.run("acquire", "--store", "zk://"+server.Addr()+"?session=10s", "--ttl", "5m", "b")
-	p.wantCode(0)
-	p.wantErr("the store grants a TTL of 8s instead of 5m0s")
-	// With a short TTL, the lock of a dead holder is soon free.
-	holder := s.start("run", "--ttl", "2s", "c", "--", "sleep", "60")
-	until(t, "c is held", func() bool { return strings.Contains(s.ok("ls"), "c ") })
-	kill(holder.cmd.Process.Pid)
-	begin := time.Now()
-	s.run("run", "--ttl", "2s", "c", "--", "true").wantCode(0)
-	if d := time.Since(begin); d > 20*time.Second {
-		t.Errorf("the lock was free after %v", d)
 	}
 }
