@@ -233,7 +233,7 @@ func TestALeaseDoesNotGrow(t *testing.T) {
 				}
 			}
 			heap := heapInUse()
-			const n = 50_000
+			const n = 20_000
 			for i := range n {
 				add(i)
 			}

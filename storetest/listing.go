@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -36,57 +38,45 @@ var listingTests = []test{
 		watcher := s.open()
 		name := s.name()
 		stays := conns[0].shared(name).granted()
-		stop, ended := make(chan struct{}), make(chan error, 2*len(conns))
-		for i := range cap(ended) {
-			c := conns[i%len(conns)]
-			go func() {
-				for {
-					select {
-					case <-stop:
-						ended <- nil
-						return
-					default:
-					}
+		var stop atomic.Bool
+		var others sync.WaitGroup
+		for i := range 2 * len(conns) {
+			others.Go(func() {
+				for !stop.Load() && !s.Failed() {
 					ctx, cancel := s.bounded()
-					id := store.NewID()
-					answer, err := c.Acquire(ctx, store.Request{Name: name, ID: id, Mode: store.Shared, Weight: 1, TTL: s.long, Tokens: 1})
+					k := conns[i%len(conns)].newClaim(name, store.Shared, 1, 0)
+					answer, err := k.try(ctx)
 					if err == nil && answer.Granted() {
-						err = c.Release(ctx, name, id, store.Keep{})
+						err = k.tryRelease(store.Keep{})
 					}
 					cancel()
 					if err != nil {
-						ended <- err
-						return
+						s.Error(err)
 					}
 				}
-			}()
+			})
 		}
 		missed, listings := 0, 0
 		for start := time.Now(); listings < 300 && (listings < 50 || time.Since(start) < 3*time.Second); listings++ {
-			i := listings
 			front := conns[1].shared(name).granted()
-			if i%10 == 0 { // so that the holder that stays has others in front of it
+			if listings%10 == 0 { // so that the holder that stays has others in front of it
 				next := conns[0].shared(name).granted()
 				stays.release()
 				stays = next
 			}
-			if i%2 == 1 {
+			if listings%2 == 1 {
 				front.release()
 			}
 			l := watcher.lookup(name)
-			if i%2 == 0 {
+			if listings%2 == 0 {
 				front.release()
 			}
 			if !slices.ContainsFunc(l.Holders, func(h store.Holder) bool { return h.ID == stays.req.ID }) {
 				missed++
 			}
 		}
-		close(stop)
-		for range cap(ended) {
-			if err := <-ended; err != nil {
-				s.Error(err)
-			}
-		}
+		stop.Store(true)
+		others.Wait()
 		if missed > 0 {
 			s.Errorf("%d of %d listings do not show a holder that was there all the time", missed, listings)
 		}

@@ -71,22 +71,6 @@ func TestTheListIsFilteredAndSortedByLinks(t *testing.T) {
 	x.shows("No lock is held under this prefix")
 }
 
-func TestTheFiltersWorkWithoutJavaScript(t *testing.T) {
-	s, x := newSite(t), newTab(t)
-	s.lock("first")
-	s.lock("second")
-	s.wait("web-2/77", "second")
-	x.withoutScripts()
-	x.visit(s.base + "?state=waiting")
-	x.htmlHas(">second</a>")
-	x.htmlHas("; <b>1</b> shown")
-	x.fill("#contains", "web-2")
-	x.click(".search button")
-	x.htmlHas(`name="contains" type="search" value="web-2"`)
-	x.htmlHas("<b>1</b> lock: ")
-	x.htmlHas(`name="state" value="waiting"`)
-}
-
 func TestProblemsStayFolded(t *testing.T) {
 	s, x := newSite(t, inspect.Checks(func(context.Context) []store.Finding {
 		return []store.Finding{{ID: "redis.eviction", Level: store.LevelFailure, Found: "allkeys-lru", Risk: "locks vanish"}}
