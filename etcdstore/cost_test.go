@@ -3,22 +3,14 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
-	"sync"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
-
-var names = flag.Int("names", 3_000, "how many names to lock and release")
 
 func TestAPairCostsTwoWritesAndWaitingCostsNone(t *testing.T) {
 	t.Parallel()
@@ -117,44 +109,5 @@ func TestKeysAreReused(t *testing.T) {
 	}
 	if len(keys) > 20 {
 		t.Errorf("%d turns left the traces of %d keys: %v", 3*turns, len(keys), keys)
-	}
-}
-
-func TestNothingIsLeftOfManyNames(t *testing.T) {
-	t.Parallel()
-	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{"--auto-compaction-mode=revision", "--auto-compaction-retention=10000"}})
-	look := direct(t, server.Addr())
-	c, err := holdfast.Open(t.Context(), url(server.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	const workers = 64
-	var wg sync.WaitGroup
-	begin := time.Now()
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < *names; i += workers {
-				lease, err := c.Lock(t.Context(), fmt.Sprint("name:", i), holdfast.TTL(24*time.Hour)) // so that no lease expires
-				if err == nil {
-					err = lease.Unlock(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	t.Logf("%d names in %v", *names, time.Since(begin))
-	if left := etcdtest.Residue(t, look); len(left) > workers {
-		t.Errorf("%d keys and leases before Close, want at most a lease for each of %d goroutines: %.5q…", len(left), workers, left)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if left := etcdtest.Residue(t, look); len(left) > 0 {
-		t.Errorf("left after Close: %q", left)
 	}
 }

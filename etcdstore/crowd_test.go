@@ -14,6 +14,7 @@ import (
 var waiters = flag.Int("waiters", 50, "how many clients wait for one name")
 
 func TestManyClientsWaitForOneName(t *testing.T) {
+	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	look, keys := direct(t, server.Addr()), newKeys(defaultPrefix)
 	queued := func() (int, error) {

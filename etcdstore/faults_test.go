@@ -32,13 +32,7 @@ func opened(t testing.TB, addrs ...string) *Store { return openQuick(t, url(addr
 // client returns a client with the given TTL.
 func client(t testing.TB, ttl time.Duration, addrs ...string) *holdfast.Client {
 	t.Helper()
-	s := opened(t, addrs...)
-	c, err := holdfast.New(s, holdfast.WithTTL(ttl))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return suites.Client(t, opened(t, addrs...), holdfast.WithTTL(ttl))
 }
 
 func within(t testing.TB, limit time.Duration) context.Context {

@@ -60,6 +60,7 @@ func TestAWaiterOfALaterFormatDisturbsNoHolder(t *testing.T) {
 }
 
 func TestFormats(t *testing.T) {
+	t.Parallel()
 	suites.Formats(t, func(t *testing.T) suites.FormatServer {
 		addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
 		client := direct(t, addr)

@@ -218,11 +218,7 @@ func TestACallThatGivesUpAtOnceDoesNotEndTheConnection(t *testing.T) {
 func TestCallersWithLittleTimeLeaveNoLeases(t *testing.T) {
 	t.Parallel()
 	proxy, far, _, look := behind(t)
-	c, err := holdfast.New(far, holdfast.WithTTL(24*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := suites.Client(t, far, holdfast.WithTTL(24*time.Hour))
 	proxy.ToClient.Delay(50 * time.Millisecond)
 	for i := range 30 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/gocronholdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 )
 
@@ -44,15 +45,7 @@ func inFakeTime(t *testing.T, do func(t *testing.T, s *memstore.Store)) {
 	})
 }
 
-func newClient(t *testing.T, s *memstore.Store) *holdfast.Client {
-	t.Helper()
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
+var newClient = suites.Client
 
 func newLocker(t *testing.T, c *holdfast.Client, splay time.Duration, opts ...holdfast.CallOption) *gocronholdfast.Locker {
 	t.Helper()

@@ -23,6 +23,8 @@ import (
 
 const patience = 30 * time.Second
 
+var newClient = suites.Client
+
 // A site is an inspector on a server, with the client whose locks it shows.
 type site struct {
 	t      *testing.T
@@ -54,14 +56,6 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func newClient(t *testing.T, s store.Store, opts ...holdfast.Option) *holdfast.Client {
-	t.Helper()
-	c, err := holdfast.New(s, opts...)
-	must(t, err)
-	t.Cleanup(func() { c.Close() })
-	return c
 }
 
 func lock(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.CallOption) *holdfast.Lease {

@@ -25,11 +25,7 @@ func TestSixtyFourClientsLoseNoUpdate(t *testing.T) {
 	db.SetMaxOpenConns(20)
 	var all []*holdfast.Client
 	for range clients {
-		c, err := holdfast.New(newIn(t, poolOf(t, databaseOf(t, db), nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
+		c := suites.Client(t, newIn(t, poolOf(t, databaseOf(t, db), nil)))
 		all = append(all, c)
 	}
 	n := suites.Updates(t, db, sqlfence.MySQL(databaseOf(t, db)), all, names, *clientsTime)
@@ -48,13 +44,9 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	newIn(t, db)
 	var all []*holdfast.Client
 	for range 8 {
-		c, err := holdfast.New(newIn(t, poolOf(t, databaseOf(t, db), func(c *mysql.Config) {
+		c := suites.Client(t, newIn(t, poolOf(t, databaseOf(t, db), func(c *mysql.Config) {
 			c.Params = map[string]string{"innodb_lock_wait_timeout": "0", "lock_wait_timeout": "0", "idle_transaction_timeout": "1", "wait_timeout": "1"}
 		})))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
 		all = append(all, c)
 	}
 	suites.Contend(t, all, 16, 2, 2*time.Second, func(_ int, unlocked error) {

@@ -15,13 +15,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestAThousandWaitersUseTwoConnections(t *testing.T) {
-	db := connectTo(t, nil)
-	db.SetMaxOpenConns(10)
-	holder := newIn(t, poolOf(t, databaseOf(t, db), nil))
-	suites.ThousandWaiters(t, newIn(t, db), holder, func() int { return db.Stats().InUse }, func() {})
-}
-
 func TestConnectionsThatAreNotInUseAreClosed(t *testing.T) {
 	t.Parallel()
 	db := connectTo(t, nil)
@@ -54,11 +47,7 @@ func databaseOf(t testing.TB, db *sql.DB) (name string) {
 func TestLeasesAreRenewedWhileTheApplicationUsesAllOtherConnections(t *testing.T) {
 	db := connectTo(t, nil)
 	db.SetMaxOpenConns(5)
-	c, err := holdfast.New(newIn(t, db), holdfast.WithTTL(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := suites.Client(t, newIn(t, db), holdfast.WithTTL(time.Second))
 	lease, err := c.Lock(t.Context(), "busy")
 	if err != nil {
 		t.Fatal(err)

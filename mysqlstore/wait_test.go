@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 // The longer a queue does not move, the less often it is checked. In the end each waiting process
@@ -18,11 +19,7 @@ func TestAProcessThatWaitsForLongSendsFewStatements(t *testing.T) {
 	open := func() (*Store, *holdfast.Client) {
 		s := newIn(t, poolAt(t, server, nil))
 		s.sweep.next = time.Now().Add(time.Hour)
-		c, err := holdfast.New(s, holdfast.WithTTL(10*time.Minute)) // no renewals
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
+		c := suites.Client(t, s, holdfast.WithTTL(10*time.Minute)) // no renewals
 		return s, c
 	}
 	_, holder := open()

@@ -44,26 +44,6 @@ func relaxed(findings []store.Finding) (rest []store.Finding) {
 	return rest
 }
 
-func TestDiagnoseASingleServer(t *testing.T) {
-	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
-	s := openURL(t, "redis://"+server.Addr())
-	findings := diagnose(t, s)
-	diagnosistest.Want(t, relaxed(findings), "redis.persistence warning")
-	if f := diagnosistest.Find(t, findings, "redis.persistence"); f.Node != server.Addr() {
-		t.Errorf("node %q, want %q", f.Node, server.Addr())
-	}
-	server.Must("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lfu", "timeout", "10", "appendonly", "yes", "appendfsync", "always")
-	server.Must("DEBUG", "SLEEP", "0.05")
-	findings = diagnose(t, s)
-	diagnosistest.Want(t, relaxed(findings), "redis.eviction failure", "redis.idle-timeout warning")
-	if f := diagnosistest.Find(t, findings, "redis.slow-commands"); f.Level != store.LevelWarning {
-		t.Errorf("a slow command: %+v", f)
-	}
-	if f := diagnosistest.Find(t, findings, "store.identity"); f.Level != store.LevelOK || !strings.Contains(f.Found, "replication ID ") {
-		t.Errorf("the identity: %+v", f)
-	}
-}
-
 // The checks examine the primary and its replicas.
 func TestDiagnoseSentinel(t *testing.T) {
 	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{InMemory: true})

@@ -60,6 +60,7 @@ func TestAQuorumRefusesARecordOfALaterFormat(t *testing.T) {
 var random = regexp.MustCompile(`wake:[A-Z2-7]{26}\t\d+`)
 
 func TestFormats(t *testing.T) {
+	t.Parallel()
 	suites.Formats(t, func(t *testing.T) suites.FormatServer {
 		server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 		return suites.FormatServer{

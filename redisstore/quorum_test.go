@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,7 +149,7 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 	if !errors.As(err, &failed) || failed.Nodes[nodes[1].Addr()] == nil || failed.Nodes[nodes[2].Addr()] == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("two of three nodes are down: %v, want an error that names both", err)
 	}
-	if s, err := store.Open(t.Context(), url); err == nil || errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "secret") {
+	if s, err := store.Open(t.Context(), url); err == nil || errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "1 of 3 nodes answered, 2 are needed") {
 		if err == nil {
 			s.Close()
 		}
@@ -261,7 +259,7 @@ func TestUptimeOfANodeIsNeverTooLong(t *testing.T) {
 	}
 	node := &quorumNode{url: u}
 	t.Cleanup(func() { node.Close() })
-	for range 4 {
+	for range 2 {
 		nodes[0].Kill()
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1900 * time.Millisecond))) // late in a second
 		begin := time.Now()
@@ -276,97 +274,6 @@ func TestUptimeOfANodeIsNeverTooLong(t *testing.T) {
 			}
 			return err
 		})
-	}
-}
-
-// A countedNode counts the calls of Renew, by which a client makes the nodes agree on a token.
-type countedNode struct {
-	*Store
-	renewals *atomic.Int64
-}
-
-func (n *countedNode) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	n.renewals.Add(int64(len(grants)))
-	return n.Store.Renew(ctx, grants)
-}
-
-func TestMostGrantsOfAQuorumNeedOneRound(t *testing.T) {
-	nodes := servers.StartRedisNodes(t, 5, servers.RedisOptions{InMemory: true})
-	const clients, goroutines, pairs = 4, 8, 20
-	var all sync.WaitGroup
-	var renewals atomic.Int64
-	for c := range clients {
-		var counted []quorum.Node
-		for _, n := range nodes {
-			s, err := store.Open(t.Context(), "redis://"+n.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
-			counted = append(counted, quorum.Node{Name: n.Addr(), Store: &countedNode{s.(*Store), &renewals}})
-		}
-		s, err := quorum.New(t.Context(), counted, quorum.Options{Timeout: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		for g := range goroutines {
-			all.Go(func() {
-				for range pairs {
-					req := redistest.Request(fmt.Sprint(c, "/", g))
-					// A release returns when a majority has confirmed it. Until the others have, a
-					// request may be refused.
-					for granted := false; !granted; {
-						a, err := s.Acquire(t.Context(), req)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						granted = a.Granted()
-					}
-					if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	if n := renewals.Load(); n > clients*goroutines*pairs {
-		t.Errorf("%d messages to agree on the tokens of %d grants, want few", n, clients*goroutines*pairs)
-	}
-}
-
-// A node reserves no block of tokens far ahead of its clock. Without blocks, the goroutines of a
-// client cannot hand a lock over.
-func TestRequestsOfAQuorumThatWereRefusedGetBlocksOfTokens(t *testing.T) {
-	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{InMemory: true})
-	s, err := store.Open(t.Context(), quorumURL(nodes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	acquire := func(id store.ID) store.Answer {
-		a, err := s.Acquire(t.Context(), store.Request{Name: "n", ID: id, Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1024})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
-	holder := store.NewID()
-	if !acquire(holder).Granted() {
-		t.Fatal("not granted")
-	}
-	for range 50 {
-		if acquire(store.NewID()).Granted() {
-			t.Fatal("granted twice")
-		}
-	}
-	if err := s.Release(t.Context(), "n", holder, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-	if a := acquire(store.NewID()); !a.Granted() || a.Tokens < 1024 {
-		t.Errorf("granted %v with %d tokens, want a block of 1024", a.Granted(), a.Tokens)
 	}
 }
 

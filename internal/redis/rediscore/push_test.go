@@ -207,11 +207,7 @@ func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) 
 func TestALeaseFromAPushedGrantHasItsFullTTL(t *testing.T) {
 	for _, opts := range [][]holdfast.CallOption{{holdfast.TTL(time.Minute)}, {holdfast.TTL(time.Minute), holdfast.NoRenew()}} {
 		q := newQueue(t)
-		c, err := holdfast.New(q.open())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := suites.Client(t, q.open())
 		go func() {
 			suites.Eventually(t, "no waiter listens", func() bool { return len(q.server.Must("PUBSUB", "CHANNELS", "*").([]any)) == 1 })
 			q.release()

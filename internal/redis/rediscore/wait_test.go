@@ -103,16 +103,8 @@ func TestAWaiterIsToldOnceThatItHasNoRightToSubscribe(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	client := func(s *Store, opts ...holdfast.Option) *holdfast.Client {
-		c, err := holdfast.New(s, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	owner := client(open(t, server.Addr()))
-	mute := client(openAs(t, server.Addr(), "mute", "secret", Config{}), holdfast.WithObserver(observe))
+	owner := suites.Client(t, open(t, server.Addr()))
+	mute := suites.Client(t, openAs(t, server.Addr(), "mute", "secret", Config{}), holdfast.WithObserver(observe))
 	held, err := owner.Lock(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -26,6 +27,17 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 			t.Fatalf("after %v: %s", Patience, what)
 		}
 	}
+}
+
+// Client returns a client of a store, which is closed at the end of the test.
+func Client(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.New(s, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // Request returns an exclusive request for a name under a new identity. Its TTL is longer than a test

@@ -15,15 +15,7 @@ const slack = 1500 * time.Millisecond
 // Hung opens a client by a URL whose servers stop answering when hang is called. Other is the URL of
 // the same servers, which answer.
 func Hung(t *testing.T, url, other string, hang func()) {
-	open := func(url string) *holdfast.Client {
-		c, err := holdfast.Open(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	holder, c := open(other), open(url)
+	holder, c := openURL(t, other), openURL(t, url)
 	lease, err := holder.Lock(t.Context(), "held")
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,7 @@
 package suites
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,11 +20,7 @@ const PoolConns = 10
 // connections of the pool, and returns a function that returns them.
 func PoolUsedUp(t *testing.T, s, other store.Store, take func() (giveBack func())) {
 	t.Helper()
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := Client(t, s)
 	lock := func(name string, opts ...holdfast.CallOption) *holdfast.Lease {
 		t.Helper()
 		lease, err := c.Lock(t.Context(), name, opts...)
@@ -86,39 +79,4 @@ func granted(t *testing.T, s store.Store, name string) bool {
 		t.Fatal(err)
 	}
 	return a.Granted()
-}
-
-// ThousandWaiters checks that a store uses at most two connections of the pool of its application, however
-// many goroutines wait. InUse returns how many connections are in use. Holder is a store of another
-// program. Check is called while the goroutines wait.
-func ThousandWaiters(t *testing.T, s, holder store.Store, inUse func() int, check func()) {
-	t.Helper()
-	const names, each = 100, 10
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	for i := range names {
-		Granted(t, holder, Request(fmt.Sprint("name", i)))
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for i := range names * each {
-		wg.Go(func() { c.Lock(ctx, fmt.Sprint("name", i%names)) })
-	}
-	Eventually(t, "not all names have a waiter", func() bool {
-		page, err := holder.List(t.Context(), store.Query{Limit: 2 * names})
-		return err == nil && !slices.ContainsFunc(page.Locks, func(l store.Lock) bool { return len(l.Waiters) == 0 })
-	})
-	most := 0
-	for begin := time.Now(); time.Since(begin) < 3*time.Second; time.Sleep(time.Millisecond) {
-		most = max(most, inUse())
-	}
-	if most == 0 || most > 2 {
-		t.Errorf("%d connections of the pool were in use, want 1 or 2", most)
-	}
-	check()
-	cancel()
-	wg.Wait()
 }

@@ -20,11 +20,7 @@ import (
 // until unlock is called. Least is how many pairs of calls on other names there must be in three seconds.
 func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...string) (unlock func())) {
 	t.Helper()
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := Client(t, s)
 	stuck := []string{"stuck0", "stuck1", "stuck2"}
 	for _, name := range stuck { // so that there are rows
 		if err := pair(t.Context(), c, name); err != nil {
@@ -77,11 +73,7 @@ func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...str
 // the client waits less long for a renewal than the store for the row.
 func StuckLease(t *testing.T, s store.Store, ttl time.Duration, lock func(names ...string) (unlock func())) {
 	t.Helper()
-	c, err := holdfast.New(s, holdfast.WithTTL(ttl))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := Client(t, s, holdfast.WithTTL(ttl))
 	var leases []*holdfast.Lease
 	for _, how := range []func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error){c.Lock, c.Lock, c.RLock} {
 		lease, err := how(t.Context(), fmt.Sprint("name", len(leases)))

@@ -2,61 +2,45 @@ package suites
 
 import (
 	"context"
+	"errors"
 	"testing"
-	"time"
 
 	"github.com/holdfast-lock/holdfast"
 )
 
+// openURL opens a client, which is closed at the end of the test.
+func openURL(t *testing.T, url string) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.Open(Limited(t), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // URLWorks checks that clients with this URL can lock, wait for each other, renew and unlock.
 func URLWorks(t *testing.T, url string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	one, err := holdfast.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	two, err := holdfast.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer two.Close()
+	ctx := Limited(t)
+	one, two := openURL(t, url), openURL(t, url)
 	lease, err := one.Lock(ctx, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	granted := make(chan *holdfast.Lease)
+	var token int64
+	ended := make(chan error)
 	go func() {
-		defer close(granted)
-		next, err := two.Lock(ctx, "a")
-		if err != nil {
-			t.Error(err)
-		}
-		granted <- next
+		ended <- two.Do(ctx, "a", func(ctx context.Context) error { token = holdfast.TokenFrom(ctx); return nil })
 	}()
-	for waiters := 0; waiters == 0; {
+	Eventually(t, "the other client does not wait", func() bool {
 		lock, err := one.Inspect(ctx, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiters = len(lock.Waiters)
-	}
-	if err := lease.Renew(ctx); err != nil {
+		return err == nil && len(lock.Waiters) == 1
+	})
+	if err := errors.Join(lease.Renew(ctx), lease.Unlock(ctx), <-ended); err != nil {
 		t.Error(err)
 	}
-	if err := lease.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
-	next := <-granted
-	if next == nil {
-		t.FailNow()
-	}
-	if next.Token() <= lease.Token() {
-		t.Errorf("token %d after %d", next.Token(), lease.Token())
-	}
-	if err := next.Unlock(ctx); err != nil {
-		t.Error(err)
+	if token <= lease.Token() {
+		t.Errorf("token %d after %d", token, lease.Token())
 	}
 }
