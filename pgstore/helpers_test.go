@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
@@ -22,7 +21,7 @@ const patience = suites.Patience
 var (
 	request, renewal          = suites.Request, suites.Renewal
 	granted, refused, release = suites.Granted, suites.Refused, suites.Release
-	eventually                = suites.Eventually
+	eventually, client        = suites.Eventually, suites.Client
 )
 
 // long makes some tests run for longer: see make soak.
@@ -125,15 +124,4 @@ func newIn(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore.St
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-// client returns a client of a store.
-func client(t testing.TB, s store.Store) *holdfast.Client {
-	t.Helper()
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
 }

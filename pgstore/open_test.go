@@ -53,10 +53,12 @@ func TestErrorsOfOpenAreOneLineWithoutThePassword(t *testing.T) {
 
 func TestAWrongPasswordOrDatabaseIsInvalid(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true, Password: true})
-	p.Must("CREATE ROLE app LOGIN PASSWORD 'right'")
+	p.Must("CREATE ROLE app LOGIN PASSWORD 'right'; CREATE ROLE idle NOLOGIN PASSWORD 's3cr3t'")
 	for url, says := range map[string]string{
 		"postgres://app:s3cr3t@" + p.Addr() + "/postgres":    "check the user and the password",
 		"postgres://nobody:s3cr3t@" + p.Addr() + "/postgres": "check the user and the password",
+		"postgres://idle:s3cr3t@" + p.Addr() + "/postgres":   "check the user and the password",
+		"postgres://app@" + p.Addr() + "/postgres":           "check the user and the password",
 		"postgres://postgres@" + p.Addr() + "/nowhere":       "create the database",
 	} {
 		_, err := store.Open(t.Context(), url)

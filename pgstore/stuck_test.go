@@ -63,50 +63,16 @@ func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
 	}
 	t.Run("leases", func(t *testing.T) {
 		p := server(t)
-		suites.StuckLease(t, openStore(t, p.URL()), 2*time.Second, lockAt(t, p.URL()))
+		s := openStore(t, p.URL())
+		// A renewal has a sixth of the TTL. If it waited for a locked row, it would take too long, as with 20 ms
+		// and the shortest TTL.
+		p.Must("ALTER FUNCTION holdfast.locked SET lock_timeout = 500")
+		suites.StuckLease(t, s, 2*time.Second, lockAt(t, p.URL()))
 	})
 	t.Run("renewals", func(t *testing.T) {
 		p := server(t)
 		suites.StuckRenewals(t, openStore(t, p.URL()), lockAt(t, p.URL()))
 	})
-}
-
-// The statement that renews all leases must not wait for each of the locked rows. A renewal has a sixth
-// of the TTL, which is less than the lock_timeout of the functions.
-func TestManyLockedRowsCostNoLeaseOnAnotherName(t *testing.T) {
-	const ttl = 2 * time.Second
-	p := server(t)
-	c, err := holdfast.New(openStore(t, p.URL()), holdfast.WithTTL(ttl))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	// A wait for a row that is locked takes too long for the TTL of this test, as one of 20 ms does for
-	// the shortest one.
-	p.Must("ALTER FUNCTION holdfast.locked SET lock_timeout = 500")
-	var stuck []string
-	var stuckLeases, others []*holdfast.Lease
-	for i := range 40 {
-		lease, err := c.Lock(t.Context(), fmt.Sprint("name", i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i%2 == 0 {
-			stuck, stuckLeases = append(stuck, lease.Name()), append(stuckLeases, lease)
-		} else {
-			others = append(others, lease)
-		}
-	}
-	lockRow(t, p.URL(), stuck...)
-	for _, lease := range stuckLeases {
-		<-lease.Done()
-	}
-	time.Sleep(ttl)
-	for _, lease := range others {
-		if err := lease.Err(); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // A statement that waits for a stuck name has locked the rows of other names, and other clients use
@@ -116,11 +82,7 @@ func TestCallsOnBusyNamesDoNotFailBecauseOfStuckNames(t *testing.T) {
 	p := server(t)
 	var clients []*holdfast.Client
 	for range 3 {
-		c, err := holdfast.New(openStore(t, p.URL()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := suites.Client(t, openStore(t, p.URL()))
 		clients = append(clients, c)
 	}
 	for i := range stuck { // so that there are rows
