@@ -44,7 +44,7 @@ func TestASignalReachesTheWholeGroup(t *testing.T) {
 }
 
 func TestASignalEndsTheWaitAtOnce(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	holder := s.hold("a")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
 		p := s.start("run", "-v", "a", "--", "touch", s.path("ran"))
@@ -74,7 +74,7 @@ func TestASignalEndsTheWaitAtOnce(t *testing.T) {
 // A signal either ends holdfast before the job begins, or it reaches the job. In both cases the
 // lock is released.
 func TestNoSignalIsLostWhileTheJobStarts(t *testing.T) {
-	s := newSite(t)
+	s := newPlainSite(t)
 	for i := range 30 {
 		ran := s.path(fmt.Sprint("ran", i))
 		p := s.start("run", "--json", "a", "-c", fmt.Sprintf(`trap 'exit 9' TERM; touch %s; sleep 60 & wait`, ran))

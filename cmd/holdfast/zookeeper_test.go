@@ -8,12 +8,13 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
-// By default a server grants sessions of up to 40 s, and so TTLs of up to 32 s.
+// This server grants sessions of up to 100 s, and so TTLs of up to 80 s. The command asks for a longer
+// session than the default.
 func TestAShortenedTTLIsReported(t *testing.T) {
 	s := newSite(t)
-	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=40000"}})
+	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=100000"}})
 	s.env = append(s.env, "HOLDFAST_STORE=zk://"+server.Addr())
-	const shortened = "the store grants a TTL of 32s instead of 5m0s"
+	const shortened = "the store grants a TTL of 1m20s instead of 5m0s"
 	p := s.run("acquire", "--json", "--ttl", "5m", "a")
 	p.wantCode(0)
 	p.wantErr(shortened)
@@ -24,7 +25,7 @@ func TestAShortenedTTLIsReported(t *testing.T) {
 
 	p = s.run("run", "--ttl", "5m", "--grace", "1m", "b", "-c", "sleep 1; echo done")
 	p.wantCode(0)
-	p.wantErr(shortened, "so the job is asked to end 5.333s before the lock is lost")
+	p.wantErr(shortened, "so the job is asked to end 10s before the lock is lost")
 	if p.out.String() != "done\n" {
 		t.Errorf("stdout: %q, want the job to run to completion", &p.out)
 	}
