@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -30,8 +29,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles are the functions that child processes run. Children report on their standard output,
-// and get commands on their standard input, one per line.
+// roles are the functions that child processes run. Children report on their standard output.
 var roles = map[string]func(args []string) error{
 	"open":  childOpen,
 	"hold":  childHold,
@@ -42,7 +40,6 @@ var roles = map[string]func(args []string) error{
 type child struct {
 	testing.TB
 	cmd   *exec.Cmd
-	in    io.WriteCloser
 	lines chan string
 }
 
@@ -64,7 +61,7 @@ func startAs(t testing.TB, role string, change func(*exec.Cmd), args ...string) 
 	if change != nil {
 		change(c.cmd)
 	}
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
+	if _, err = c.cmd.StdinPipe(); err != nil { // stays open until the child ends
 		t.Fatal(err)
 	}
 	out, err := c.cmd.StdoutPipe()
@@ -106,21 +103,6 @@ func (c *child) hears(want string) string {
 		c.Fatalf("a child printed nothing, want %q", want)
 	}
 	return ""
-}
-
-func (c *child) tell(line string) {
-	c.Helper()
-	if _, err := fmt.Fprintln(c.in, line); err != nil {
-		c.Fatal(err)
-	}
-}
-
-// kill ends the child with SIGKILL.
-func (c *child) kill() {
-	c.Helper()
-	if err := c.cmd.Process.Kill(); err != nil {
-		c.Fatal(err)
-	}
 }
 
 func childStore(path string) (*sqlitestore.Store, error) {
