@@ -62,7 +62,7 @@ func connect(t testing.TB, addrs ...string) admin {
 	t.Helper()
 	a := admin{wire.Dial(wire.Options{
 		Servers: addrs, Timeout: time.Minute,
-		Session: func(int64, time.Duration) {}, Event: func(string) {},
+		Session: func(int64, time.Duration) {}, Event: func(string, bool) {},
 	})}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), requestLimit)

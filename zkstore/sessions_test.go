@@ -63,7 +63,7 @@ func TestAUserThatTheServersRefuse(t *testing.T) {
 	proxy := faultproxy.Start(t, server.Addr())
 	c := wire.Dial(wire.Options{
 		Servers: []string{proxy.Addr()}, Timeout: time.Minute, Auth: "user:secret",
-		Session: func(int64, time.Duration) {}, Event: func(string) {},
+		Session: func(int64, time.Duration) {}, Event: func(string, bool) {},
 	})
 	defer c.Close(t.Context(), false)
 	time.Sleep(time.Second)

@@ -52,15 +52,16 @@ func (s *Store) fire(k watchKey) {
 	}
 }
 
-// event is called by the connection when a watched node has changed.
-func (s *Store) event(path string) {
+// event is called by the connection when a watched node, or only the list of its children, has changed.
+func (s *Store) event(path string, children bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if path == s.tablePath() {
 		s.tokens.known = false
 	}
-	s.fire(watchKey{path, false})
-	s.fire(watchKey{path, true})
+	if s.fire(watchKey{path, true}); !children { // every waiter of a name watches its data
+		s.fire(watchKey{path, false})
+	}
 }
 
 // Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at once

@@ -26,9 +26,9 @@ type Options struct {
 
 	// Session is called when a session has begun or was resumed over a new connection, with
 	// the granted timeout, and with id 0 when it has ended. Event is called when a watched
-	// node has changed.
+	// node has changed, or only the list of its children.
 	Session func(id int64, timeout time.Duration)
-	Event   func(path string)
+	Event   func(path string, children bool)
 }
 
 const (

@@ -20,6 +20,8 @@ const (
 	xidPing  int32 = -2
 	xidAuth  int32 = -4
 
+	eventChildren int32 = 4 // the kind of an event: a child was created or deleted
+
 	maxFrame   = 256 << 20     // more than any reply, even one that lists a million nodes
 	frameLimit = 4 * hangLimit // time limit from the first byte of a reply to the last
 	secondLook = hangLimit / 30
@@ -274,9 +276,10 @@ func (l *link) received(r *reader) error {
 	case call != nil:
 		return call.answered(code, r)
 	case xid == xidEvent:
-		r.take(8) // the kind of event, and the state of the connection
+		kind := r.int()
+		r.take(4) // the state of the connection
 		if path := string(r.bytes()); path != "" {
-			c.opts.Event(path)
+			c.opts.Event(path, kind == eventChildren)
 		}
 	case xid == xidAuth && code != 0:
 		return Error(code)

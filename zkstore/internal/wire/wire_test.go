@@ -13,7 +13,7 @@ import (
 
 func dial(t *testing.T, addrs ...string) *Conn {
 	t.Helper()
-	c := Dial(Options{Servers: addrs, Timeout: 20 * time.Second, Session: func(int64, time.Duration) {}, Event: func(string) {}})
+	c := Dial(Options{Servers: addrs, Timeout: 20 * time.Second, Session: func(int64, time.Duration) {}, Event: func(string, bool) {}})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -31,7 +31,7 @@ func (c *Conn) Word(ctx context.Context, server, word string) (string, error) {
 func (c *Conn) Alone(servers ...string) *Conn {
 	opts := c.opts
 	opts.Servers = servers
-	opts.Session, opts.Event = func(int64, time.Duration) {}, func(string) {}
+	opts.Session, opts.Event = func(int64, time.Duration) {}, func(string, bool) {}
 	return Dial(opts)
 }
 
