@@ -84,6 +84,7 @@ func TestAWaiterFarBehind(t *testing.T) {
 		{"is granted when one of many permits is free", farPermits},
 		{"is granted at its first node", farTwice},
 		{"is not woken with the next one", farQuiet},
+		{"is granted at its first node after three late joins", farLate},
 		{"joins a huge queue without listing it", farHuge},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
@@ -193,6 +194,25 @@ func farHuge(t *testing.T, s *Store, name string) {
 	}
 	if answer := try(t, s, req); !answer.Granted() {
 		t.Errorf("%+v, want a grant", answer.Refusal)
+	}
+}
+
+// Calls joined, and their contexts ended before the replies arrived.
+func farLate(t *testing.T, s *Store, name string) {
+	holder, req := ask(t, s, 1, name, store.Exclusive, 0)[0], asking(name, store.Exclusive, 0)
+	joinUnlisted(t, s, req)
+	joinUnlisted(t, s, req)
+	ask(t, s, farQueue, name, store.Exclusive, 0)
+	joinUnlisted(t, s, req)
+	if err := s.Release(within(t), name, holder.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if answer := try(t, s, req); !answer.Granted() || answer.Waiters != farQueue {
+		t.Errorf("%+v, want a grant and %d waiters", answer, farQueue)
+	}
+	parent, _ := s.place(name)
+	if q, err := s.look(within(t), parent); err != nil || len(q.nodes) != farQueue+1 {
+		t.Errorf("%d nodes, %v, want %d", len(q.nodes), err, farQueue+1)
 	}
 }
 

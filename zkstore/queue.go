@@ -215,6 +215,14 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	case i < 0:
 		return s.decide(ctx, nil, q, len(q.nodes), req, nil)
 	case c == nil:
+		for j, n := range q.nodes[i+1:] { // nodes of further calls whose replies were lost or late
+			if n.id != req.ID || n.kept {
+				continue
+			}
+			if err := s.undo(ctx, q.claim(k, i+1+j)); err != nil {
+				return answer, err
+			}
+		}
 		recs, err := s.read(ctx, q, q.nodes[i])
 		if err != nil {
 			return answer, err
@@ -248,8 +256,9 @@ func (s *Store) join(parent string, req *store.Request, parentStat *wire.Call) *
 		defer s.mu.Unlock()
 		if call.Err == nil {
 			c.node = call.Path[len(parent)+1:]
-			// A node whose creation is in doubt may be far in front. Other modes need not be first.
-			if parentStat != nil && req.Mode == store.Exclusive && s.kept[c.Key] == nil {
+			// An earlier node, or one whose creation is in doubt, may be far in front. Other modes need not
+			// be first.
+			if parentStat != nil && req.Mode == store.Exclusive && s.claims[c.Key] == nil && s.kept[c.Key] == nil {
 				c.ahead = ahead{parentStat.Stat, int(parentStat.Stat.NumChildren)}
 			}
 			s.adopt(c, &call.Stat)
