@@ -83,6 +83,7 @@ func TestAWaiterFarBehind(t *testing.T) {
 		{"is granted together with many readers", farReader},
 		{"is granted when one of many permits is free", farPermits},
 		{"is granted at its first node", farTwice},
+		{"is next though a holder leaves while it reads", farStale},
 		{"is not woken with the next one", farQuiet},
 		{"is granted at its first node after three late joins", farLate},
 		{"joins a huge queue without listing it", farHuge},
@@ -226,5 +227,23 @@ func farQuiet(t *testing.T, s *Store, name string) {
 	defer cancel()
 	if err := s.Wait(ctx, name, all[2].ID); err != context.DeadlineExceeded {
 		t.Errorf("Wait: %v, want no wake-up", err)
+	}
+}
+
+func farStale(t *testing.T, s *Store, name string) {
+	const holders = store.MaxHolders + 4
+	all := ask(t, s, holders+1, name, store.Permits, holders)
+	parent, _ := s.place(name)
+	q, err := s.look(within(t), parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []int{0, holders - 2} {
+		if err := s.Release(within(t), name, all[left].ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := s.refuse(within(t), q, holders, &all[holders]); err != nil || answer.Refusal.Place != 1 {
+			t.Errorf("%+v, %v, want place 1", answer.Refusal, err)
+		}
 	}
 }

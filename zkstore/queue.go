@@ -396,7 +396,8 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 	return alike && u.Admits(req.Mode, req.Weight, req.Limit), nil
 }
 
-// holders counts the holders of a name, and reads the records of up to most of them.
+// holders counts the holders of a name, and reads the records of up to most of them. A holder that has left
+// since the queue was listed counts, and its record is nil.
 func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []standing, err error) {
 	for most = min(most, len(q.nodes)); n < most; {
 		end := most
@@ -408,11 +409,11 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 			return 0, nil, err
 		}
 		for _, r := range recs {
-			if r.record == nil || !r.granted {
+			if r.record != nil && !r.granted {
 				return n, list, nil
 			}
 			list = append(list, r)
-			if n++; r.Mode == store.Exclusive {
+			if n++; r.record != nil && r.Mode == store.Exclusive {
 				return n, list, nil
 			}
 		}
@@ -423,7 +424,7 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 		if failed != nil {
 			err = failed
 		}
-		return failed != nil || recs[0].record == nil || !recs[0].granted
+		return failed != nil || recs[0].record != nil && !recs[0].granted
 	})
 	return n + more, list, err
 }
@@ -456,6 +457,9 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 	r := &store.Refusal{Waiters: q.waiters(n, i), Again: s.heartbeat / 3}
 	var u store.Usage
 	for j, held := range list {
+		if held.record == nil {
+			continue
+		}
 		h := held.holder(now)
 		r.Holders = append(r.Holders, h)
 		u.Add(h.Mode, h.Weight, req.Limit)
