@@ -3,13 +3,13 @@ package etcdstore
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -128,8 +128,8 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 	switch {
 	case fits && first:
 		return a.grant(ctx, waiter)
-	case a.req.Queue && waiter == nil && a.snap.queue >= maxQueue:
-		return answer, false, crowded(a.req.Name)
+	case a.req.Queue && waiter == nil && a.snap.queue >= wake.MaxQueue:
+		return answer, false, wake.Crowded(a.req.Name)
 	case a.req.Queue && waiter == nil:
 		return answer, false, a.join(ctx)
 	case a.req.Queue:
@@ -309,17 +309,12 @@ func (a *attempt) join(ctx context.Context) error {
 	if !resp.Succeeded {
 		return unknownFormat(key)
 	}
-	if resp.Responses[1].GetResponseRange().Count > maxQueue { // others have joined since the queue was read
-		return cmp.Or(a.leaveQueue(ctx), crowded(req.Name))
+	if resp.Responses[1].GetResponseRange().Count > wake.MaxQueue { // others have joined since the queue was read
+		return cmp.Or(a.leaveQueue(ctx), wake.Crowded(req.Name))
 	}
 	r.create = resp.Header.Revision
 	s.change(a.key, func(c *claim) { c.queued = joined(&r) })
 	return a.look(ctx)
-}
-
-// crowded returns the error of a request that cannot be queued.
-func crowded(name string) error {
-	return fmt.Errorf("%d requests wait for %q, which is the most that can wait for a name; try again later, or let fewer clients wait for one name", maxQueue, name)
 }
 
 // beat is the waiter's heartbeat. It returns false if the place was lost.

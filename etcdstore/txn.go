@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -135,10 +136,6 @@ type snapshot struct {
 
 // maxAhead bounds how many waiters in front of a waiter are read to find its place.
 const maxAhead = 64
-
-// maxQueue is how many requests can wait for a name. After a request has joined, the server reads
-// the whole queue to find the one in front.
-const maxQueue = 1000
 
 // A standing is the place of an identity in the queue. No waiter joins in the middle, so the first
 // waiter stays the first, and the one in front stays in front until it leaves.
@@ -265,8 +262,8 @@ func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 		if err != nil || whole {
 			return snap, err
 		}
-		if known.waiter == nil && snap.queue > maxQueue { // it joined, and the reply was lost
-			return nil, crowded(key.name)
+		if known.waiter == nil && snap.queue > wake.MaxQueue { // it joined, and the reply was lost
+			return nil, wake.Crowded(key.name)
 		}
 		known = joined(snap.waiter)
 	}

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
@@ -166,7 +167,7 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 	must(t, s, first, 1)
 	value := (&record{ID: store.NewID(), Mode: store.Exclusive, Weight: 1}).value()
 	var ops []clientv3.Op
-	for i := range maxQueue - 1 {
+	for i := range wake.MaxQueue - 1 {
 		ops = append(ops, clientv3.OpPut(s.keys.key("a", kindWaiting, int64(i+1)), string(value)))
 	}
 	for batch := range slices.Chunk(ops, 100) {
@@ -185,12 +186,12 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 	if err == nil || errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "most that can wait") {
 		t.Errorf("error %v, want one that says that too many wait", err)
 	}
-	if n := count(); n != maxQueue {
-		t.Errorf("%d requests in the queue, want %d", n, maxQueue)
+	if n := count(); n != wake.MaxQueue {
+		t.Errorf("%d requests in the queue, want %d", n, wake.MaxQueue)
 	}
 	must(t, s, first, 1) // those who wait already are not affected
 	if _, err := client.Delete(t.Context(), s.keys.key("a", kindWaiting, 1)); err != nil {
 		t.Fatal(err)
 	}
-	must(t, s, suites.Queued("a"), maxQueue)
+	must(t, s, suites.Queued("a"), wake.MaxQueue)
 }

@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -133,7 +134,6 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	k := wake.Key{Name: req.Name, ID: req.ID}
 	parent, _ := s.place(req.Name)
 	told, next := false, false // told: its server reported a change in front of it
-	var known ahead
 	s.mu.Lock()
 	c := s.claims[k]
 	if c != nil {
@@ -145,41 +145,22 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 			told = true
 		default:
 		}
-		if next = c.next; !told && !c.rec.granted && req.Queue {
-			known = c.ahead
-		}
+		next = c.next
 	}
 	s.mu.Unlock()
 	var closes, room <-chan struct{}
 	var before []*wire.Call
-	parentStat := &wire.Call{Op: wire.Exists(parent, false)}
 	if req.Queue { // watch and join before reading the queue, so that no change is missed
 		closes = s.watch(parent, false)
-	}
-	if c == nil && req.Queue {
-		if err = s.wire.Do(ctx, parentStat, s.join(parent, req, parentStat)); err != nil {
-			return answer, changed(err)
-		}
-		s.mu.Lock()
-		if c = s.claims[k]; c != nil && c.ahead.place >= hugeQueue {
-			known = c.ahead
-		}
-		s.mu.Unlock()
-	} else {
-		if c != nil && !told {
-			before = append(before, &wire.Call{Op: wire.Sync(parent)})
-		}
-		if req.Queue {
-			before = append(before, parentStat)
+		if next {
+			room = s.watch(parent, true)
 		}
 	}
-	if known.place >= farBehind {
-		if answer, err = s.refuseFarBehind(ctx, c, known, closes, req); err != nil || answer.Refusal != nil {
-			return answer, err
-		}
-	}
-	if next && req.Queue {
-		room = s.watch(parent, true)
+	switch {
+	case c != nil && !told:
+		before = append(before, &wire.Call{Op: wire.Sync(parent)})
+	case c == nil && req.Queue:
+		before = append(before, s.join(parent, req))
 	}
 	q, err := s.look(ctx, parent, before...)
 	for _, call := range before {
@@ -236,7 +217,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		return answer, err
 	}
 	s.mu.Lock()
-	c.crowd, c.closes, c.ahead = len(q.nodes) > 1, closes, ahead{stat: parentStat.Stat} // decide adds the place
+	c.crowd, c.closes = len(q.nodes) > 1, closes
 	s.mu.Unlock()
 	if rec.granted {
 		rec.TTL = req.TTL
@@ -246,9 +227,8 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 }
 
 // join puts a request at the end of the queue. If the identity has a place that this handle does
-// not know of, reading the queue afterwards finds both. The parent's Stat is read just before, unless
-// it is nil.
-func (s *Store) join(parent string, req *store.Request, parentStat *wire.Call) *wire.Call {
+// not know of, reading the queue afterwards finds both.
+func (s *Store) join(parent string, req *store.Request) *wire.Call {
 	c := newClaim(req, parent)
 	op := wire.Create(parent+"/"+requestNode(req), c.rec.encode(), s.acl, wire.EphemeralSequential)
 	return &wire.Call{Op: op, Then: func(call *wire.Call) {
@@ -256,65 +236,10 @@ func (s *Store) join(parent string, req *store.Request, parentStat *wire.Call) *
 		defer s.mu.Unlock()
 		if call.Err == nil {
 			c.node = call.Path[len(parent)+1:]
-			// An earlier node, or one whose creation is in doubt, may be far in front. Other modes need not
-			// be first.
-			if parentStat != nil && req.Mode == store.Exclusive && s.claims[c.Key] == nil && s.kept[c.Key] == nil {
-				c.ahead = ahead{parentStat.Stat, int(parentStat.Stat.NumChildren)}
-			}
 			s.adopt(c, &call.Stat)
 		}
 		s.suspect(c, call.Err)
 	}}
-}
-
-// An ahead is the place of a waiter when the parent had that Stat.
-type ahead struct {
-	stat  wire.Stat
-	place int
-}
-
-// atLeast returns the place of the waiter now, at least: all nodes that were deleted since may have
-// been in front of it. It returns 0 if the name was closed as done since.
-func (a ahead) atLeast(now *wire.Stat) int {
-	if now.Czxid != a.stat.Czxid || now.Version != a.stat.Version { // another parent, or done
-		return 0
-	}
-	return a.place - int(now.Cversion-a.stat.Cversion-(now.NumChildren-a.stat.NumChildren))/2
-}
-
-// farBehind is the lowest place at which a waiter asks without listing the queue. A list of thousands
-// of nodes is expensive, and thousands of waiters ask all the time.
-const farBehind = 100
-
-// hugeQueue is how many nodes must be in front of a request that joins so that it does not list the
-// queue before it waits. It learns later that it can never be combined with the others.
-const hugeQueue = 1000
-
-// refuseFarBehind refuses a waiter that still has many nodes in front of it. Otherwise it returns no
-// refusal. The holders are not known then. It cannot be the turn of an exclusive request, which has to be
-// the first. Other requests are told when the one in front of them is granted.
-func (s *Store) refuseFarBehind(ctx context.Context, c *claim, known ahead, closes <-chan struct{}, req *store.Request) (answer store.Answer, err error) {
-	rec, _ := s.state(c)
-	if err := store.SameClaim(req, rec.Mode, rec.Weight, rec.Limit); err != nil {
-		return answer, err
-	}
-	own, now := &wire.Call{Op: wire.Exists(c.path(), false)}, &wire.Call{Op: wire.Exists(c.parent, false)}
-	err = s.wire.Do(ctx, &wire.Call{Op: wire.Sync(c.parent)}, own, now)
-	if err != nil {
-		return answer, ignoreNoNode(err)
-	}
-	n := known.atLeast(&now.Stat)
-	if n < farBehind {
-		return answer, nil
-	}
-	r := &store.Refusal{Place: n, Waiters: int(now.Stat.NumChildren) - 2, Again: s.heartbeat / 3}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.closes = closes; c.turn == nil { // it joined and has not listed the queue, so nothing tells it
-		r.Again = min(r.Again, 2*time.Duration(n)*time.Millisecond)
-	}
-	answer.Refusal = r
-	return answer, nil
 }
 
 // decide grants the request if it is its turn, and refuses it otherwise. The request has the
@@ -335,18 +260,19 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 	case err != nil:
 		return answer, err
 	case turn && c == nil:
-		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req, nil))) // then read the queue again
+		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req))) // then read the queue again
 	case turn:
 		return s.grant(ctx, c, record{Request: *req}, q, i)
 	case c == nil:
 		return answer, nil
 	case !req.Queue:
 		return answer, s.undo(ctx, c)
+	case answer.Refusal.Place > wake.MaxQueue: // each of them lists the queue
+		return store.Answer{}, cmp.Or(s.undo(ctx, c), wake.Crowded(req.Name))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.ahead.place = answer.Refusal.Place
-	if c.next = req.Mode == store.Permits && c.ahead.place == 1; c.next && room == nil {
+	if c.next = req.Mode == store.Permits && answer.Refusal.Place == 1; c.next && room == nil {
 		return store.Answer{}, errChanged // every holder can make room, so watch the parent and read again
 	}
 	if c.turn = front; s.claims[c.Key] == c {

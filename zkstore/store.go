@@ -88,7 +88,6 @@ type claim struct {
 	timer   *time.Timer     // fires at end
 	turn    <-chan struct{} // for a waiter: closed when the node in front of it changes
 	closes  <-chan struct{} // for a waiter: closed when the name is closed as done
-	ahead   ahead           // for a waiter
 	next    bool            // for a waiter for permits: only holders are in front of it
 }
 

@@ -127,7 +127,6 @@ type Stat struct {
 	Mzxid          int64 // number of the last change
 	Ctime, Mtime   int64 // of creation and last change, in ms of the leader's clock
 	Version        int32
-	Cversion       int32 // how many children were created and deleted
 	EphemeralOwner int64 // its session; 0 if it belongs to none
 	NumChildren    int32
 }
@@ -220,8 +219,7 @@ func (r *reader) bytes() []byte { return r.take(int(max(0, r.int()))) } // nil h
 func (r *reader) stat() (s Stat) {
 	s.Czxid = r.long()
 	s.Mzxid, s.Ctime, s.Mtime, s.Version = r.long(), r.long(), r.long(), r.int()
-	s.Cversion = r.int()
-	r.take(4) // version of the ACL
+	r.take(8) // versions of the children and of the ACL
 	s.EphemeralOwner = r.long()
 	r.take(4) // size of the data
 	s.NumChildren = r.int()
