@@ -24,38 +24,16 @@ func TestCompare(t *testing.T) {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
 			h := harness(nodes)
 			open := h.Open
-			h.Open = func(t testing.TB) store.Store { return finished{open(t)} }
+			h.Open = func(t testing.TB) store.Store { // its calls return when nothing is left to do in the background
+				s := open(t)
+				return wire{s, func(_ context.Context, _ string, do func(s store.Store) error) error {
+					defer synctest.Wait()
+					return do(s)
+				}}
+			}
 			storetest.Compare(t, h, storetest.CompareOptions{Sequences: sequences})
 		})
 	}
-}
-
-// A finished is a quorum whose calls return when they have nothing left to do in the background.
-type finished struct{ store.Store }
-
-func (f finished) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	defer synctest.Wait()
-	return f.Store.Acquire(ctx, req)
-}
-
-func (f finished) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	defer synctest.Wait()
-	return f.Store.Renew(ctx, grants)
-}
-
-func (f finished) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	defer synctest.Wait()
-	return f.Store.Release(ctx, name, id, keep)
-}
-
-func (f finished) Leave(ctx context.Context, name string, id store.ID) error {
-	defer synctest.Wait()
-	return f.Store.Leave(ctx, name, id)
-}
-
-func (f finished) Break(ctx context.Context, name string, id store.ID) error {
-	defer synctest.Wait()
-	return f.Store.Break(ctx, name, id)
 }
 
 func harness(nodes int) storetest.Harness {

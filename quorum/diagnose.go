@@ -48,7 +48,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
 	defer s.life.Exit()
-	clocks, errs := gatherAll(ctx, s, s.nodes, readClock)
+	_, errs := gatherAll(ctx, s, s.nodes, ask)
 	inner := make([][]store.Finding, len(s.nodes))
 	var wg sync.WaitGroup
 	for i, n := range s.nodes {
@@ -58,6 +58,8 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	}
 	wg.Wait()
 	s.look(ctx) // the restart delay depends on the TTLs of other clients
+	s.servers.Lock()
+	defer s.servers.Unlock()
 	findings := []store.Finding{s.nodesFinding()}
 	var ahead []time.Duration
 	restarters := 0
@@ -69,8 +71,8 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 		}
 		if errs[i] != nil {
 			of = []store.Finding{answersCheck.Bad("%v", errs[i])}
-		} else if clocks[i] != nil {
-			ahead = append(ahead, *clocks[i])
+		} else if n.server.offset != 0 {
+			ahead = append(ahead, n.server.offset)
 		}
 		findings = append(findings, diagnosis.On(n.name, append(of, inner[i]...))...)
 	}
@@ -84,29 +86,18 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	return findings
 }
 
-// readClock returns how far the clock of a node is ahead, or nil if that is unknown. It returns an error if
-// the node does not answer.
-func readClock(ctx context.Context, n *node) (*time.Duration, error) {
-	if n.restarter == nil {
-		_, err := n.List(ctx, store.Query{Name: "holdfast:doctor"}) // a name that is not in use
-		return nil, err
+// ask returns an error if a node does not answer.
+func ask(ctx context.Context, n *node) (struct{}, error) {
+	if n.restarter != nil {
+		return struct{}{}, n.verify(ctx)
 	}
-	begin := time.Now()
-	server, err := n.verify(ctx)
-	if server.ID == "" {
-		return nil, err
-	}
-	if server.Clock.IsZero() {
-		return nil, nil
-	}
-	ahead := server.Clock.Sub(begin.Add(time.Since(begin) / 2))
-	return &ahead, nil // the node answered, even if its grants do not count
+	_, err := n.List(ctx, store.Query{Name: "holdfast:doctor"}) // a name that is not in use
+	return struct{}{}, err
 }
 
-// serverFindings returns findings about the server of a node that has just answered.
+// serverFindings returns findings about the server of a node that has just answered. The caller holds the
+// mutex of the servers, like that of delayFinding.
 func (n *node) serverFindings() []store.Finding {
-	n.quorum.servers.Lock()
-	defer n.quorum.servers.Unlock()
 	twin, uptime := n.twin(), n.quorum.now()-n.server.born
 	server := serverCheck.OK("no other node has this server")
 	if twin != nil {
@@ -129,9 +120,7 @@ func (s *Store) nodesFinding() store.Finding {
 }
 
 func (s *Store) delayFinding(ttl time.Duration) store.Finding {
-	s.servers.Lock()
 	delay := s.restartDelay()
-	s.servers.Unlock()
 	switch {
 	case delay < 0:
 		return delayCheck.Bad("restart=off: a node counts right after its restart")
@@ -150,7 +139,7 @@ func (s *Store) timeoutFinding(ttl time.Duration) store.Finding {
 }
 
 // clocksFinding compares the clocks of the nodes. Ahead is how far each clock is ahead of the
-// clock of this host.
+// clock of the quorum.
 func clocksFinding(ttl time.Duration, ahead []time.Duration) store.Finding {
 	d := slices.Max(ahead) - slices.Min(ahead)
 	if d > ttl/10 {

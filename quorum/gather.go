@@ -41,7 +41,7 @@ func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx cont
 		s.workers.run(s.life.Closing, func() {
 			defer s.life.Exit()
 			r := reply[T]{node: n.index}
-			r.err = n.call(&n.others, func(ctx context.Context) (err error) {
+			_, r.err = n.call(&n.others, func(ctx context.Context) (err error) {
 				r.v, err = f(ctx, n)
 				return err
 			})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -195,10 +196,7 @@ func (s *Store) lookup(ctx context.Context, name string) (f found, err error) {
 			delete(waiters, id) // it waits at nodes that had voted for another request
 		}
 	}
-	for _, w := range waiters {
-		f.Waiters = append(f.Waiters, w)
-	}
-	slices.SortFunc(f.Waiters, func(a, b store.Waiter) int { return cmp.Compare(b.Age, a.Age) })
+	f.Waiters = slices.SortedFunc(maps.Values(waiters), func(a, b store.Waiter) int { return cmp.Compare(b.Age, a.Age) })
 	if len(f.Holders)+len(f.Waiters) > 0 {
 		f.Name = name
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,22 +20,20 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 	for name, fault := range faults {
 		for _, limit := range []int{0, 7, 1} {
 			run(t, fmt.Sprintf("%s, pages of %d", name, limit), func(t *testing.T) {
-				const names = 60
 				nodes, q := gates(t, 3, quorum.Options{})
-				var all []store.Request
-				for i := range names {
-					all = append(all, request(fmt.Sprint("name", i)))
-					mustAcquire(t, q, all[i])
-				}
-				time.Sleep(time.Second)
-				for i, req := range all {
-					if i%4 < 3 {
+				once := make(map[string]int)
+				for i := range 60 {
+					req := request(fmt.Sprint("name", i))
+					mustAcquire(t, q, req)
+					synctest.Wait()
+					if once[req.Name] = 1; i%4 < 3 {
 						nodes[i%4].Store.Leave(t.Context(), req.Name, req.ID)
 					}
 				}
-				for faulty := range 3 {
-					nodes[faulty].set(fault, nil)
-					seen := make(map[string]int)
+				time.Sleep(time.Second)
+				for i, faulty := range nodes {
+					faulty.set(fault, nil)
+					holders := make(map[string]int)
 					for query := (store.Query{Prefix: "name", Limit: limit}); ; {
 						begin := time.Now()
 						page, err := q.List(t.Context(), query)
@@ -46,23 +44,18 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 							t.Errorf("a page took %v", took)
 						}
 						for _, l := range page.Locks {
-							seen[l.Name]++
-							if len(l.Holders) != 1 {
-								t.Errorf("%s has %d holders", l.Name, len(l.Holders))
-							}
+							holders[l.Name] += len(l.Holders)
 						}
 						if query.Cursor = page.Next; query.Cursor == "" {
 							break
 						}
 					}
-					nodes[faulty].set(nil, nil)
+					if !maps.Equal(holders, once) {
+						t.Errorf("fault at node %d: listed %v, want each name once, with one holder", i, holders)
+					}
+					faulty.set(nil, nil)
 					time.Sleep(time.Second)
 					q.List(t.Context(), store.Query{Name: "any"}) // it answers again
-					for i := range names {
-						if n := seen[fmt.Sprint("name", i)]; n != 1 {
-							t.Errorf("fault at node %d: name %d is listed %d times", faulty, i, n)
-						}
-					}
 				}
 			})
 		}
@@ -78,12 +71,6 @@ func TestListFailsIfAMajorityDoesNotAnswer(t *testing.T) {
 			var failed *quorum.NodesError
 			if page, err := q.List(t.Context(), query); !errors.As(err, &failed) || len(failed.Nodes) != 2 || failed.Confirmed != 1 {
 				t.Errorf("%+v, %v, want an error of two nodes, and that one confirmed", page, err)
-			}
-		}
-		nodes[0].set(down, nil)
-		for _, query := range queries {
-			if page, err := q.List(t.Context(), query); err == nil || !strings.Contains(err.Error(), ": 0 of 3 nodes confirmed, 2 are needed: node0: ") {
-				t.Errorf("%+v, %v, want that no node confirmed", page, err)
 			}
 		}
 		for _, cursor := range []string{"x", "::::", "-1:0:0:"} {

@@ -34,7 +34,6 @@ type node struct {
 	bad       atomic.Bool  // the last report was an error
 
 	server   server        // under Store.servers
-	clock    clock         // under Store.servers
 	verified atomic.Uint64 // one more than Connections when it was last identified
 }
 
@@ -90,15 +89,17 @@ func (n *node) isDown() bool {
 }
 
 // call calls f with the context of a call, and records how the node is doing. It returns errSkipped,
-// and sends nothing, if the node is not expected to answer.
+// and sends nothing, if the node is not expected to answer. Late tells that the message of a call that failed
+// may be on its way, for example in a connection that was given up, and be executed later: the call took long,
+// or the node was silent.
 //
 // The call may outlive its caller. If the store bounds its calls itself, the context cannot end:
 // some client libraries are faster as long as they have not seen another one.
-func (n *node) call(h *health, f func(ctx context.Context) error) error {
+func (n *node) call(h *health, f func(ctx context.Context) error) (late bool, err error) {
 	s := n.quorum
 	begin := s.now()
 	if h.skips(begin, s.opts.Timeout) {
-		return errSkipped
+		return false, errSkipped
 	}
 	ctx := context.Background()
 	if !n.bounded {
@@ -118,7 +119,7 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 			h.overdue.Add(-1)
 		}
 	}()
-	err := f(ctx)
+	err = f(ctx)
 	now := s.now()
 	before := time.Duration(h.since.Load())
 	answered := err == nil || isAnswer(err)
@@ -136,19 +137,17 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 		}
 	case s.life.Closing.Err() != nil:
 	case ctx.Err() != nil && before > begin && now-before < n.slow:
-		err = &lateError{errTimeout} // it answers others, and may have got this call late
+		late, err = true, errTimeout // it answers others, and may have got this call late
 	default:
 		if ctx.Err() != nil {
 			err = errTimeout
 		}
-		if now-min(begin, before) >= n.slow {
-			err = &lateError{err}
-		}
+		late = now-min(begin, before) >= n.slow && !isUnsent(err)
 		h.failures.Add(1)
 		h.retryAt.Store(int64(now + max(probePause, min(now-begin, s.opts.Timeout))))
 		n.fail(err)
 	}
-	return err
+	return late, err
 }
 
 // giveUp records that a call has not returned. It may never return, and others are made meanwhile.
@@ -179,15 +178,6 @@ func isUnsent(err error) bool {
 	var dial *net.OpError
 	return err == errSkipped || err == errBarred || errors.As(err, &dial) && dial.Op == "dial"
 }
-
-// A lateError is the failure of a call that took long, or of a call to a node that was silent. The message
-// may be on its way, for example in a connection that was given up, and be executed later.
-type lateError struct{ error }
-
-func (e *lateError) Unwrap() error { return e.error }
-
-// mayBeLate reports whether a message of a call that failed may still be executed.
-func mayBeLate(err error) bool { return !isUnsent(err) && errors.As(err, new(*lateError)) }
 
 // report reports a change of the node's state. A node is reported as working again when no call
 // has failed for some time. For example, a server whose memory is full refuses new locks, but

@@ -38,7 +38,9 @@ type peers struct {
 // before. Now and then, it repeats what it told and looks at what others told, in the background. It
 // returns an error if too few nodes were told, or if another client has a list of nodes that does not fit.
 func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
-	s.noteTTL(ttl)
+	s.servers.Lock()
+	s.maxTTL = max(s.maxTTL, ttl)
+	s.servers.Unlock()
 	p := &s.peers
 	if p.off {
 		return nil

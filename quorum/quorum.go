@@ -126,9 +126,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if opts.Timeout < 0 {
 		return nil, fmt.Errorf("%w: quorum: timeout %v: want more than 0, or 0 for the default of %v", store.ErrInvalid, opts.Timeout, DefaultTimeout)
 	}
-	if opts.Timeout == 0 {
-		opts.Timeout = DefaultTimeout
-	}
+	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	if opts.Report == nil {
 		opts.Report = logReport
 	}
@@ -142,8 +140,8 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 			}
 		}
 		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}
-		if node.restarter, _ = n.Store.(Restarter); node.restarter == nil {
-			node.identify(n.Name)
+		if node.restarter, _ = n.Store.(Restarter); node.restarter == nil || opts.RestartDelay < 0 {
+			node.identify(n.Name) // without a restart delay, a node counts before its server is known
 		}
 		own := n.Store.Capabilities().Timeout
 		node.bounded, node.slow = own > 0, min(opts.Timeout, cmp.Or(own, opts.Timeout))/2
@@ -184,18 +182,13 @@ func logReport(node string, err error) {
 // setCapabilities derives the capabilities of the quorum from those of all nodes.
 func (s *Store) setCapabilities() {
 	all := ^store.Features(0)
-	c := store.Capabilities{Store: "quorum", Timeout: s.opts.Timeout + 50*time.Millisecond}
+	c := store.Capabilities{Store: "quorum", Timeout: s.opts.Timeout + 50*time.Millisecond, MaxTTL: store.MaxTime}
 	for _, n := range s.nodes {
 		nc := n.Capabilities()
 		all &= nc.Features
 		c.MinTTL = max(c.MinTTL, nc.MinTTL)
 		c.Heartbeat = max(c.Heartbeat, nc.Heartbeat)
-		if most := nc.MaxTTL; most > 0 && (c.MaxTTL == 0 || most < c.MaxTTL) {
-			c.MaxTTL = most
-		}
-	}
-	if c.MaxTTL == 0 {
-		c.MaxTTL = store.MaxTime
+		c.MaxTTL = min(c.MaxTTL, cmp.Or(nc.MaxTTL, store.MaxTime))
 	}
 	c.MaxTTL = validity(c.MaxTTL)
 	if fixed := s.opts.RestartDelay; fixed > 0 {

@@ -86,11 +86,11 @@ func (se *session) endAt(i int, e *ending) error {
 	n, had, again := s.nodes[i], t.had, t.end != nil && e.keep.State != store.Held
 	t.granted, t.queued, t.end = false, false, e
 	se.mu.Unlock()
-	err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had, again) })
+	late, err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had, again) })
 	se.mu.Lock()
 	answered, now := err == nil || isAnswer(err), s.now()
 	t.kept = had && err == nil && e.keep.State != store.Held
-	if mayBeLate(err) {
+	if late {
 		t.lost = sent
 	}
 	if answered && (t.lost == 0 || now-t.lost > lateFor) || now-t.begin > undoFor {

@@ -46,6 +46,11 @@ func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
 		"Release": func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "held", held.ID, store.Keep{}) },
 		"Leave":   func(ctx context.Context, q *quorum.Store) error { return q.Leave(ctx, "held", held.ID) },
 		"Break":   func(ctx context.Context, q *quorum.Store) error { return q.Break(ctx, "held", held.ID) },
+		"List":    func(ctx context.Context, q *quorum.Store) error { _, err := q.List(ctx, store.Query{}); return err },
+		"lookup": func(ctx context.Context, q *quorum.Store) error {
+			_, err := q.List(ctx, store.Query{Name: "n"})
+			return err
+		},
 	} {
 		run(t, name, func(t *testing.T) {
 			nodes, q := gates(t, 3, quorum.Options{})

@@ -4,16 +4,34 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A server is what is known about the server of a node.
+const (
+	// farAhead is how far the clock of a node may be ahead of those of most others when a client sees it
+	// for the first time. A clock that is further ahead may have been set a moment ago.
+	farAhead = time.Second
+
+	// together is the time within which the clocks of a majority seem to jump if the clock of this host
+	// stood still, for example while the host was suspended. Such clocks were not set.
+	together = time.Second
+)
+
+// A server is what is known about the server of a node. Times are on the clock of the quorum, which is the
+// monotonic clock of this host: see Store.now.
 type server struct {
 	id    string        // see Server
-	born  time.Duration // when it started, on the clock of the quorum
+	born  time.Duration // when it started
 	order int           // a server that was identified later has a higher one; 0 if it was not identified yet
+
+	// What is known about the clock of the node, whichever server it had.
+	met    time.Duration // when it was identified for the first time
+	ahead  time.Duration // how far its clock was ahead of the clock of the quorum then; 0 if unknown
+	offset time.Duration // the same when it was last identified
+	jumped time.Duration // when its clock was seen to be set ahead; 0 if it never was
 }
 
 // counts returns nil if a grant that the node just gave counts, and otherwise the reason why it
@@ -52,8 +70,8 @@ func (n *node) verifyNew(ctx context.Context) error {
 	if n.isVerified() {
 		return nil
 	}
-	server, err := n.verify(ctx)
-	if server.ID != "" || n.quorum.opts.RestartDelay < 0 {
+	err := n.verify(ctx)
+	if n.quorum.opts.RestartDelay < 0 {
 		return nil
 	}
 	return err
@@ -72,34 +90,40 @@ func (n *node) isTwin(ctx context.Context) bool {
 	return n.twin() != nil
 }
 
-// verify identifies the server, and returns why its grants do not count.
-func (n *node) verify(ctx context.Context) (Server, error) {
-	connections, begin := n.restarter.Connections(), n.quorum.now()
-	now, err := n.restarter.Server(ctx)
+// verify identifies the server. It returns an error if it is unknown.
+func (n *node) verify(ctx context.Context) error {
+	s, known := n.quorum, &n.server
+	connections, begin := n.restarter.Connections(), s.now()
+	found, err := n.restarter.Server(ctx)
 	if err != nil {
-		return now, fmt.Errorf("its uptime is unknown: %w", err)
+		return fmt.Errorf("its uptime is unknown: %w", err)
 	}
-	s := n.quorum
 	s.servers.Lock()
 	s.identified++
-	found, old := server{now.ID, s.now() - now.Uptime, s.identified}, n.server
-	switch {
-	case old.order > 0 && now.ID == old.id:
-		found.born, found.order = old.born, old.order
-	case old.order > 0:
-		// A server may measure its uptime with a clock that jumps. It cannot have started before the
-		// last reply of the previous server.
-		found.born = max(found.born, time.Duration(n.lastReply.Load()))
+	now := s.now()
+	if known.order == 0 || found.ID != known.id {
+		born := now - found.Uptime
+		if known.order > 0 {
+			// A server may measure its uptime with a clock that jumps. It cannot have started before the
+			// last reply of the previous server.
+			born = max(born, time.Duration(n.lastReply.Load()))
+		}
+		known.id, known.born, known.order = found.ID, born, s.identified
 	}
-	n.server = found
-	n.clock.saw(now, begin, s.now())
+	if !found.Clock.IsZero() {
+		known.offset = time.Duration(found.Clock.UnixNano()) - (begin+now)/2
+	}
+	if known.met == 0 {
+		known.met, known.ahead = max(1, now), known.offset
+	}
+	if found.Jumped > 0 {
+		known.jumped = max(1, now-found.Jumped)
+	}
 	n.verified.Store(connections + 1)
-	n.identify(cmp.Or(now.ID, n.name))
+	n.identify(cmp.Or(found.ID, n.name))
 	s.servers.Unlock()
 	n.report(nil)
-	s.servers.Lock()
-	defer s.servers.Unlock()
-	return now, n.exclusion()
+	return nil
 }
 
 // exclusion returns why the grants of the node do not count. The caller holds the mutex of the servers.
@@ -123,6 +147,29 @@ func (n *node) exclusion() error {
 	return nil
 }
 
+// setAhead returns when the clock of the node may have been set ahead, or 0 if it was not. A server whose
+// clock was set ahead ends grants too early. The caller holds the mutex of the servers.
+func (n *node) setAhead() time.Duration {
+	at, same := n.server.jumped, 0
+	var ahead []time.Duration
+	for _, other := range n.quorum.nodes {
+		if other.server.jumped > 0 && (other.server.jumped-at).Abs() <= together {
+			same++
+		}
+		if other.server.ahead != 0 {
+			ahead = append(ahead, other.server.ahead)
+		}
+	}
+	if same >= n.quorum.majority {
+		at = 0
+	}
+	slices.Sort(ahead)
+	if n.server.ahead != 0 && n.server.ahead-ahead[(len(ahead)-1)/2] > farAhead {
+		at = max(at, n.server.met)
+	}
+	return at
+}
+
 // twin returns a node on the same server that was identified before, or nil. Only that one counts. The
 // caller holds the mutex of the servers.
 func (n *node) twin() *node {
@@ -132,13 +179,6 @@ func (n *node) twin() *node {
 		}
 	}
 	return nil
-}
-
-// noteTTL notes a TTL that is in use.
-func (s *Store) noteTTL(ttl time.Duration) {
-	s.servers.Lock()
-	defer s.servers.Unlock()
-	s.maxTTL = max(s.maxTTL, ttl)
 }
 
 // restartDelay returns how long the grants of a node do not count after a restart. The caller holds the
@@ -154,13 +194,11 @@ func (s *Store) restartDelay() time.Duration {
 // identifyNodes identifies the servers of all nodes, and returns an error if two nodes have the
 // same server. A node that does not answer in time is identified later.
 func (s *Store) identifyNodes(ctx context.Context) error {
-	gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (server Server, err error) {
-		if n.restarter != nil {
-			if server, err = n.verify(ctx); server.ID != "" {
-				err = nil // the node answered, even if it is young
-			}
+	gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (struct{}, error) {
+		if n.restarter == nil {
+			return struct{}{}, nil
 		}
-		return server, err
+		return struct{}{}, n.verify(ctx)
 	})
 	if err := ctx.Err(); err != nil {
 		return err

@@ -37,20 +37,6 @@ func TestKeepSurvivesTheLossOfAMinority(t *testing.T) {
 	})
 }
 
-// The name is not closed if only a minority has the closure.
-func TestKeepFailsUnlessAMajorityHasTheClosure(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
-		nodes[0].Store.Leave(t.Context(), "n", req.ID)
-		nodes[1].set(down, nil)
-		if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
-			t.Error("one node of three has the closure, and the release succeeded")
-		}
-	})
-}
-
 // The votes of a failed attempt would block other requests for the name.
 func TestFailedAttemptKeepsItsVotesUnlessTheNameIsContended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -123,28 +109,6 @@ func TestLeaseIsValidNoLongerThanItsNodesGranted(t *testing.T) {
 		}
 		if out := mustRenew(t, q, req); out.TTL > req.TTL/4 {
 			t.Errorf("renewed for %v, the nodes granted %v", out.TTL, req.TTL/4)
-		}
-	})
-}
-
-func TestNodesKeepAVoteForLongerThanTheLeaseIsValid(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		a := mustAcquire(t, q, req)
-		time.Sleep(a.TTL + a.TTL/100) // as if the clocks of the nodes ran faster by one percent
-		if n, _ := votes(t, nodes, req); n < 2 {
-			t.Errorf("%d nodes have the vote", n)
-		}
-	})
-}
-
-func TestReplyThatComesAfterTheTTLIsNoGrant(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		setAll(nodes, nil, slow(300*time.Millisecond))
-		req := request("n")
-		req.TTL = 200 * time.Millisecond
-		if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
-			t.Errorf("granted for %v, and the replies took 300 ms", a.TTL)
 		}
 	})
 }

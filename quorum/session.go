@@ -252,7 +252,7 @@ func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 	before := t.left
 	t.left = true
 	se.mu.Unlock()
-	err = n.call(&n.asks, func(ctx context.Context) (err error) {
+	late, err := n.call(&n.asks, func(ctx context.Context) (err error) {
 		if a.Answer, err = n.Acquire(ctx, req); err == nil {
 			a.exclude = n.counts(ctx) // also if it was refused: the bell depends on the servers
 		}
@@ -262,10 +262,9 @@ func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 	switch {
 	case isUnsent(err):
 		t.left = before
+	case late:
+		t.lost = se.store.now()
 	case err != nil:
-		if mayBeLate(err) {
-			t.lost = se.store.now()
-		}
 	case a.Granted():
 		t.granted, t.queued = true, false
 		t.recorded = a.Token + int64(a.Tokens) - 1

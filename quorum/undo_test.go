@@ -1,11 +1,11 @@
 package quorum_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,87 +15,54 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The reply of a node that granted is lost, either at once or after the request was refused. A request
-// that took long to fail may also be executed long after that, even if the node answers others.
+// The reply of a node that granted is lost, either at once or after the request was refused. A request that
+// took long to fail may also be executed long after that, even if the node answers others, or if the time limit
+// of the quorum is much longer than the one of the node's store.
 func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
-	for _, late := range []time.Duration{0, 300 * time.Millisecond, 30 * time.Second} {
-		for _, busy := range []bool{false, true} {
-			run(t, fmt.Sprintf("executed after %v, other requests are answered %v", late, busy), func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{})
-				other := request("n")
-				for _, i := range []int{0, 2} {
-					mustAcquire(t, nodes[q.Order("n", i)].Store, other)
-				}
-				setAll(nodes, nil, slow(time.Millisecond))
-				time.Sleep(time.Second)
-				voter, req := nodes[q.Order("n", 1)], request("n")
-				var sent atomic.Bool
-				voter.set(func(ctx context.Context, call string) error {
-					if call != "Acquire" || sent.Swap(true) {
-						return nil
-					}
-					time.AfterFunc(late, func() { voter.Store.Acquire(context.Background(), req) })
-					if late > 0 && busy {
-						time.Sleep(400 * time.Millisecond)
-					} else if late > 0 {
-						<-ctx.Done()
-					}
-					return errDown
-				}, nil)
-				if busy {
-					go func() {
-						for range 20 {
-							time.Sleep(50 * time.Millisecond)
-							one := request("other")
-							q.Acquire(t.Context(), one)
-							q.Leave(t.Context(), one.Name, one.ID)
-						}
-					}()
-				}
-				mustRefuse(t, q, req)
-				time.Sleep(late + 2*time.Second)
-				wantVotes(t, nodes, req, 0)
-				q.Leave(t.Context(), "n", other.ID)
-				time.Sleep(2 * time.Minute)
-				wantNothing(t, nodes, q)
-			})
-		}
-	}
-}
-
-// A node hangs when thousands of leases are released. It has none of them left when it is back.
-func TestReleasesOfThousandsOfLeasesReachANodeThatHung(t *testing.T) {
-	for name, hung := range map[string]fault{
-		"calls end":     lose,
-		"calls fail":    down,
-		"dialing fails": undialed,
-	} {
-		run(t, name, func(t *testing.T) {
-			nodes, q := gates(t, 3, quorum.Options{})
-			var all []store.Request
-			for i := range 2000 {
-				req := request(fmt.Sprint(i))
-				req.TTL = time.Hour
-				mustAcquire(t, q, req)
-				all = append(all, req)
+	for _, test := range []struct {
+		late time.Duration
+		busy bool
+		own  time.Duration // time limit of the store
+	}{{0, false, 0}, {0, true, 0}, {300 * time.Millisecond, false, 0}, {300 * time.Millisecond, true, 0}, {30 * time.Second, false, 0}, {30 * time.Second, true, 0}, {5 * time.Second, false, time.Second}} {
+		run(t, fmt.Sprintf("executed after %v, other requests are answered %v, time limit %v", test.late, test.busy, test.own), func(t *testing.T) {
+			nodes := newGates(3)
+			for _, g := range nodes {
+				g.timeout = test.own
 			}
+			q := openQuorum(t, named(nodes), quorum.Options{Timeout: 10 * test.own})
+			other := request("n")
+			for _, i := range []int{0, 2} {
+				mustAcquire(t, nodes[q.Order("n", i)].Store, other)
+			}
+			setAll(nodes, nil, slow(time.Millisecond))
 			time.Sleep(time.Second)
-			nodes[1].set(hung, nil)
-			var wg sync.WaitGroup
-			for _, req := range all {
-				wg.Go(func() { mustRelease(t, q, req) })
+			voter, req := nodes[q.Order("n", 1)], request("n")
+			var sent atomic.Bool
+			voter.set(func(ctx context.Context, call string) error {
+				if call != "Acquire" || sent.Swap(true) {
+					return nil
+				}
+				time.AfterFunc(test.late, func() { voter.Store.Acquire(context.Background(), req) })
+				if test.late > 0 && (test.busy || test.own > 0) {
+					time.Sleep(cmp.Or(test.own, 400*time.Millisecond))
+				} else if test.late > 0 {
+					<-ctx.Done()
+				}
+				return errDown
+			}, nil)
+			if test.busy {
+				go func() {
+					for range 20 {
+						time.Sleep(50 * time.Millisecond)
+						granted(t, q)
+					}
+				}()
 			}
-			wg.Wait()
-			time.Sleep(10 * time.Second)
-			if page, err := nodes[1].Store.List(t.Context(), store.Query{Limit: 2000}); err != nil || len(page.Locks) != len(all) {
-				t.Fatalf("%d votes at the node that hangs, %v", len(page.Locks), err)
-			}
-			nodes[1].set(nil, nil)
-			time.Sleep(5 * time.Second)
-			if page, err := nodes[1].Store.List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
-				t.Errorf("%d votes 5 s after the node is back, %v", len(page.Locks), err)
-			}
-			time.Sleep(65 * time.Second)
+			mustRefuse(t, q, req)
+			time.Sleep(test.late + 2*time.Second)
+			wantVotes(t, nodes, req, 0)
+			q.Leave(t.Context(), "n", other.ID)
+			time.Sleep(2 * time.Minute)
 			wantNothing(t, nodes, q)
 		})
 	}
@@ -140,7 +107,7 @@ func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
 		"Break":              {end: force},
 		"Break of a closure": {before: keep, end: force},
 	} {
-		for i, f := range []fault{down, lose} {
+		for i, f := range []fault{down, lose, undialed} {
 			run(t, fmt.Sprint(name, i), func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
 				req := request("n")
@@ -171,46 +138,84 @@ func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
 	}
 }
 
-// Nodes restart without their data, one after the other, and grant a waiter before the holder's repair.
-// The waiter can use them again after a while.
-func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
-	for lost := 1; lost <= 2; lost++ {
-		run(t, fmt.Sprint(lost, " nodes"), func(t *testing.T) {
-			nodes, q := gates(t, 3, quorum.Options{})
-			holder, waiter := queued("n"), queued("n")
-			mustAcquire(t, q, holder)
-			hold := func(d time.Duration) { // the holder renews, the waiter keeps its place
-				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-					q.Acquire(t.Context(), waiter)
-					mustRenew(t, q, holder)
-				}
-			}
-			hold(5 * time.Second)
-			for _, g := range nodes[:lost] {
-				g.set(only(down, "Acquire"), nil)
-				hold(3 * time.Second)
-				g.Break(t.Context(), "n", holder.ID)
-				g.set(nil, nil)
-				q.Acquire(t.Context(), waiter)
-				hold(5 * time.Second)
-			}
-			hold(5 * time.Minute)
-			mustRelease(t, q, holder)
-			begin := time.Now()
-			for {
-				a, err := q.Acquire(t.Context(), waiter)
-				if err == nil && a.Granted() {
-					break
-				}
-				if time.Since(begin) > 2*time.Second {
-					t.Fatalf("all nodes answer and the name is free: %+v, %v", a.Refusal, err)
-				}
-				time.Sleep(100 * time.Millisecond)
-			}
-			time.Sleep(waiter.TTL / 3)
-			mustRenew(t, q, waiter)
+// A store ignores its context, and one call never returns. The node is tried again, also while the others
+// are idle, and it counts as soon as it answers.
+func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		forever := make(chan struct{})
+		defer close(forever)
+		nodes[0].set(hang(forever), nil)
+		for i := range 10 {
+			mustAcquire(t, q, request(fmt.Sprint("hung", i)))
+		}
+		synctest.Wait()
+		nodes[0].set(nil, nil)
+		time.Sleep(10 * time.Second)
+		for i := range 20 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			synctest.Wait()
+			wantVotes(t, nodes, req, 3)
+			mustRelease(t, q, req)
 			time.Sleep(2 * time.Second)
-			wantVotes(t, nodes, waiter, 3)
+		}
+		nodes[0].set(hang(forever), nil)
+		for i := range 100 { // a name with a call that never returned does not collect messages
+			req := request(fmt.Sprint("hung", i%10))
+			mustAcquire(t, q, req)
+			if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Cooling, For: time.Millisecond}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if sessions, _, _ := q.Remembered(); sessions != 10 {
+			t.Errorf("%d identities are remembered, want those with a call that never returned", sessions)
+		}
+	})
+}
+
+// A server without memory refuses new locks, but renews and releases those that it has.
+func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		setAll(nodes[:2], only(down, "Acquire"), nil)
+		for i := range 20 {
+			q.Acquire(t.Context(), request(fmt.Sprint(i)))
+			time.Sleep(time.Second)
+			mustRenew(t, q, req)
+		}
+		wantVotes(t, nodes, req, 3)
+		mustRelease(t, q, req)
+		synctest.Wait()
+		wantVotes(t, nodes, req, 0)
+	})
+}
+
+// The first call keeps the name closed at one node. Another one has not given its vote, and the third one
+// does not answer.
+func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		run(t, fmt.Sprint("back=", back), func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			req := request("n")
+			nodes[2].set(undialed, nil)
+			mustAcquire(t, q, req)
+			synctest.Wait()
+			nodes[1].set(lose, nil)
+			if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
+				t.Fatal("released by one node")
+			}
+			nodes[2].set(nil, nil)
+			if back {
+				nodes[1].set(nil, nil)
+			}
+			err := q.Release(t.Context(), "n", req.ID, done)
+			if (err == nil) != back || errors.Is(err, store.ErrNotHeld) {
+				t.Errorf("%v, the second node is back: %t", err, back)
+			}
 		})
 	}
 }
@@ -243,130 +248,6 @@ func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			wantVotes(t, all, req, 0)
-		})
-	}
-}
-
-// All nodes lose their replies for a moment. They have executed the release, so the caller need not wait
-// until no message can be executed late.
-func TestReleaseSucceedsAfterALossOfReplies(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		lease, err := client(t, q).Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		begin := time.Now()
-		setAll(nodes, nil, func(ctx context.Context, call string) error {
-			if time.Since(begin) > 300*time.Millisecond {
-				return nil
-			}
-			return lose(ctx, call)
-		})
-		err = lease.Unlock(t.Context())
-		if took := time.Since(begin); err != nil || took > 2*time.Second {
-			t.Errorf("%v after %v", err, took)
-		}
-		time.Sleep(2 * time.Minute)
-		wantNothing(t, nodes, q)
-	})
-}
-
-// A store ignores its context, and one call never returns. The node is tried again, also while the others
-// are idle, and it counts as soon as it answers.
-func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		forever := make(chan struct{})
-		defer close(forever)
-		nodes[0].set(hang(forever), nil)
-		for i := range 10 {
-			mustAcquire(t, q, request(fmt.Sprint("hung", i)))
-		}
-		synctest.Wait()
-		nodes[0].set(nil, nil)
-		time.Sleep(10 * time.Second)
-		for i := range 20 {
-			req := request(fmt.Sprint(i))
-			mustAcquire(t, q, req)
-			synctest.Wait()
-			wantVotes(t, nodes, req, 3)
-			mustRelease(t, q, req)
-			time.Sleep(2 * time.Second)
-		}
-		for i := range 10 { // a name with a call that never returned does not collect messages
-			req := request(fmt.Sprint("hung", i))
-			mustAcquire(t, q, req)
-			mustRelease(t, q, req)
-		}
-		synctest.Wait()
-		if sessions, _, _ := q.Remembered(); sessions != 10 {
-			t.Errorf("%d identities are remembered, want those with a call that never returned", sessions)
-		}
-	})
-}
-
-// A server without memory refuses new locks, but renews and releases those that it has.
-func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
-		setAll(nodes[:2], only(down, "Acquire"), nil)
-		for i := range 20 {
-			q.Acquire(t.Context(), request(fmt.Sprint(i)))
-			time.Sleep(time.Second)
-			mustRenew(t, q, req)
-		}
-		wantVotes(t, nodes, req, 3)
-		mustRelease(t, q, req)
-		synctest.Wait()
-		wantVotes(t, nodes, req, 0)
-	})
-}
-
-// The pause before a message is repeated ends while the same request waits for its turn at the node.
-func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req, other := request("n"), request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
-		nodes[0].set(nil, down)
-		mustRelease(t, q, req)
-		synctest.Wait()
-		time.Sleep(800 * time.Millisecond)
-		nodes[0].set(nil, slow(400*time.Millisecond))
-		mustAcquire(t, q, other)
-		mustRefuse(t, q, req)
-		mustRelease(t, q, other)
-		time.Sleep(3 * time.Second)
-		wantNothing(t, nodes, q)
-	})
-}
-
-// The first call keeps the name closed at one node. Another one has not given its vote, and the third one
-// does not answer.
-func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
-	for _, back := range []bool{false, true} {
-		t.Run(fmt.Sprint("back=", back), func(t *testing.T) {
-			withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-				req := request("n")
-				nodes[2].set(undialed, nil)
-				mustAcquire(t, q, req)
-				synctest.Wait()
-				nodes[1].set(lose, nil)
-				keep := store.Keep{State: store.Done, For: time.Hour}
-				if err := q.Release(t.Context(), "n", req.ID, keep); err == nil {
-					t.Fatal("released by one node")
-				}
-				nodes[2].set(nil, nil)
-				if back {
-					nodes[1].set(nil, nil)
-				}
-				err := q.Release(t.Context(), "n", req.ID, keep)
-				if (err == nil) != back || errors.Is(err, store.ErrNotHeld) {
-					t.Errorf("%v, the second node is back: %t", err, back)
-				}
-			})
 		})
 	}
 }
@@ -418,21 +299,21 @@ func TestVoteThatARepairGetsTooLateIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestKeepSkipsANodeWhoseCallForTheNameNeverReturns(t *testing.T) {
+// The pause before a message is repeated ends while the same request waits for its turn at the node.
+func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
 	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		forever := make(chan struct{})
-		defer close(forever)
-		nodes[0].set(hang(forever), nil)
-		for range 100 {
-			req := request("n")
-			mustAcquire(t, q, req)
-			if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Cooling, For: time.Millisecond}); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-		}
-		if sessions, _, _ := q.Remembered(); sessions != 1 {
-			t.Errorf("%d identities are remembered, want the one whose call never returned", sessions)
-		}
+		req, other := request("n"), request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		nodes[0].set(nil, down)
+		mustRelease(t, q, req)
+		synctest.Wait()
+		time.Sleep(800 * time.Millisecond)
+		nodes[0].set(nil, slow(400*time.Millisecond))
+		mustAcquire(t, q, other)
+		mustRefuse(t, q, req)
+		mustRelease(t, q, other)
+		time.Sleep(3 * time.Second)
+		wantNothing(t, nodes, q)
 	})
 }

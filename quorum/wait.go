@@ -37,21 +37,14 @@ func fnv1a(h uint32, text string) uint32 {
 }
 
 // identify sets the identity of the node's server, from which its ranks follow.
-func (n *node) identify(id string) { n.seed.Store(seedOf(id)) }
-
-func seedOf(id string) uint32 { return max(1, fnv1a(2166136261, id)) }
+func (n *node) identify(id string) { n.seed.Store(max(1, fnv1a(2166136261, id))) }
 
 // identity returns a short text for the identity of the node's server, or nothing if it is not known yet.
-// Without a restart delay the node counts nevertheless, and its name is its identity until then.
 func (n *node) identity() string {
-	h := n.seed.Load()
-	if h == 0 && n.quorum.opts.RestartDelay < 0 {
-		h = seedOf(n.name)
+	if h := n.seed.Load(); h > 0 {
+		return strconv.FormatUint(uint64(h), 16)
 	}
-	if h == 0 {
-		return ""
-	}
-	return strconv.FormatUint(uint64(h), 16)
+	return ""
 }
 
 // chooseBell returns the node at which an identity queues: the first one, in the order of the name,
