@@ -99,7 +99,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 		}
 	}
 	a.floor = max(a.req.Floor, se.name.last.Load())
-	se.attempt, se.want, se.woken = a, wantVotes, false
+	se.attempt, se.want, se.woken, se.closing = a, wantVotes, false, store.Held
 	if first >= 0 {
 		a.ask(first)
 		a.await(ctx, s.opts.Timeout/10, func() bool { return a.votes[first].state != asked }) // it may hang

@@ -531,6 +531,7 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 		"the last node has voted":                    "",
 		"the last node has voted, its reply is lost": "Release",
 		"the others do not reply at first":           "first",
+		"the others reply before the next call":      "later",
 	} {
 		run(t, name, func(t *testing.T) {
 			nodes, q := gates(t, 3, quorum.Options{})
@@ -549,12 +550,15 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if lost == "first" {
+			if lost == "first" || lost == "later" {
 				setAll(nodes[:2], down, nil)
 				if err := q.Release(t.Context(), req.Name, req.ID, done); err == nil {
 					t.Error("released by one node")
 				}
 				setAll(nodes[:2], nil, nil)
+			}
+			if lost == "later" {
+				time.Sleep(2 * time.Second)
 			}
 			if err := q.Release(t.Context(), req.Name, req.ID, done); !errors.Is(err, store.ErrNotHeld) {
 				t.Errorf("error %v, want ErrNotHeld", err)

@@ -35,26 +35,26 @@ type ending struct {
 // leave and force are endings whose outcome nobody waits for.
 var leave, force = new(ending), &ending{force: true}
 
-// at sends the message to a node. Had tells that the node has given its vote. Again tells that the record
-// that the message is to leave may be there already.
-func (e *ending) at(ctx context.Context, n *node, key sessionKey, had, again bool) error {
+// at sends the message to a node. Had tells that the node has given its vote.
+func (e *ending) at(ctx context.Context, n *node, key sessionKey, had bool) error {
 	switch {
 	case e.force:
 		return n.Break(ctx, key.name, key.id)
-	case !e.release || !had:
-		return n.Leave(ctx, key.name, key.id)
+	case e.release && had:
+		return n.Release(ctx, key.name, key.id, e.keep)
 	}
-	err := n.Release(ctx, key.name, key.id, e.keep)
-	if !again || !errors.Is(err, store.ErrNotHeld) || !n.Capabilities().Features.Has(store.FeatureList) {
-		return err
-	}
-	page, failed := n.List(ctx, store.Query{Name: key.name})
+	return n.Leave(ctx, key.name, key.id)
+}
+
+// find returns nil if a node has the record that the message is to leave, and ErrNotHeld if it does not.
+func (e *ending) find(ctx context.Context, n *node, key sessionKey) error {
+	page, err := n.List(ctx, store.Query{Name: key.name})
 	for _, lock := range page.Locks {
 		if slices.ContainsFunc(lock.Holders, func(h store.Holder) bool { return h.ID == key.id && h.State == e.keep.State }) {
 			return nil
 		}
 	}
-	return cmp.Or(failed, err)
+	return cmp.Or(err, store.ErrNotHeld)
 }
 
 // end queues a message that ends what a node has. From now on, the vote of the node does not count.
@@ -76,7 +76,7 @@ func (se *session) endAt(i int, e *ending) error {
 	s, t := se.store, &se.seats[i]
 	sent := s.now()
 	switch {
-	case !t.left && t.kept && e.keep.State != store.Held: // since the message before it
+	case !t.left && t.kept == e.keep.State && t.kept != store.Held: // since the message before it
 		return nil
 	case !t.left && !e.force:
 		return store.ErrNotHeld
@@ -84,17 +84,24 @@ func (se *session) endAt(i int, e *ending) error {
 		t.had, t.begin = t.granted, sent
 	}
 	n, had, again := s.nodes[i], t.had, t.end != nil && e.keep.State != store.Held
-	t.granted, t.queued, t.end = false, false, e
+	t.granted, t.queued, t.without, t.end = false, false, false, e
 	se.mu.Unlock()
-	late, err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had, again) })
+	late, err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had) })
+	if again && errors.Is(err, store.ErrNotHeld) && n.Capabilities().Features.Has(store.FeatureList) { // a reply may have been lost
+		_, err = n.call(&n.others, func(ctx context.Context) error { return e.find(ctx, n, se.key) })
+	}
 	se.mu.Lock()
 	answered, now := err == nil || isAnswer(err), s.now()
-	t.kept = had && err == nil && e.keep.State != store.Held
+	if t.kept = store.Held; had && err == nil {
+		t.kept = e.keep.State
+	}
 	if late {
 		t.lost = sent
 	}
 	if answered && (t.lost == 0 || now-t.lost > lateFor) || now-t.begin > undoFor {
-		t.end, t.left, t.lost = nil, false, 0
+		if t.end, t.left, t.lost = nil, false, 0; !answered {
+			se.closing = store.Held // the record may be there
+		}
 	} else if !t.repeating {
 		t.repeating = true
 		se.later(undoPause, func() {
@@ -106,9 +113,30 @@ func (se *session) endAt(i int, e *ending) error {
 		})
 	}
 	if !had && answered {
-		return store.ErrNotHeld // so it is not known whether a vote was ended
+		err = store.ErrNotHeld // it is not known whether a vote was ended
 	}
+	t.without = errors.Is(err, store.ErrNotHeld)
+	se.reopen()
 	return err
+}
+
+// reopen removes the record of a Keep if too many nodes were without a vote: the lease was lost.
+func (se *session) reopen() {
+	if se.closing == store.Held {
+		return
+	}
+	without := 0
+	for i := range se.seats {
+		if t := &se.seats[i]; t.ends == 0 && (t.without || !t.left && t.kept == store.Held) {
+			without++
+		}
+	}
+	if without > len(se.seats)-se.store.majority {
+		se.closing = store.Held
+		for i := range se.seats {
+			se.end(i, force)
+		}
+	}
 }
 
 // endAll ends what the nodes have of an identity, and waits until a majority is ok, too many of them are
@@ -123,9 +151,13 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 	t := tally{errs: slices.Repeat([]error{errTimeout}, len(s.nodes))}
 	e.replies = make(chan reply[struct{}], len(s.nodes))
 	se.mu.Lock()
-	keeps, further := e.keep.State != store.Held, se.further()
-	closes := keeps && se.isValid()
-	se.closing = keeps && (closes || se.closing)
+	keep, further := e.keep.State, se.further()
+	closes := keep != store.Held && se.isValid()
+	if closes {
+		se.closing = keep
+	} else if se.closing != keep {
+		se.closing = store.Held
+	}
 	se.cancelAttempt()
 	se.held, se.want = false, wantNothing
 	for i := range se.seats {
@@ -136,7 +168,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 		switch {
 		case vote || se.seats[i].left:
 			se.end(i, e)
-		case se.seats[i].kept && keeps: // since an earlier call that failed
+		case se.seats[i].kept == keep && keep != store.Held: // since an earlier call that failed
 			e.replies <- reply[struct{}]{node: i}
 		default:
 			e.replies <- reply[struct{}]{node: i, err: store.ErrNotHeld}
@@ -149,13 +181,6 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 		t.note(r.node, r.err)
 		return decided(t) || replied == len(s.nodes)
 	})
-	se.mu.Lock()
-	if se.closing && t.without > len(s.nodes)-s.majority && se.want == wantNothing { // it was lost, and not requested again
-		for i := range se.seats {
-			se.end(i, force) // no node keeps the name closed
-		}
-	}
-	se.mu.Unlock()
 	if !decided(t) {
 		return t, ctx.Err()
 	}

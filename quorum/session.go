@@ -55,7 +55,7 @@ type session struct {
 	floor int64         // later tokens must be above this
 	until time.Duration // when the lease, or the place in the queues, ends
 
-	closing bool // it was released with a Keep while it was valid
+	closing store.State // of the Keep that it was released with while it was valid; Held if it was requested again
 
 	repairing   bool          // the pause before the next repair has begun
 	repairPause time.Duration // the one after that
@@ -69,7 +69,8 @@ type seat struct {
 	left    bool          // the node may have a vote of the identity, or a place in its queue
 	granted bool          // it has answered that it has the vote, and no message that ends it was sent since
 	queued  bool          // it has answered that it has a place
-	kept    bool          // the last message that ended its vote left a kept record
+	kept    store.State   // of the record that the last message that ended its vote left; Held if there is none
+	without bool          // that message found no vote
 	lost    time.Duration // when a message was last lost that may be executed late; 0 if none was
 
 	// The message that ends what the node has, from when it is sent until nothing is left to do. It is

@@ -270,6 +270,63 @@ func TestRepeatedKeepFindsTheRecordOfALostReply(t *testing.T) {
 	})
 }
 
+// One node is in cool-down.
+func TestKeepDoesNotSucceedWithTheRecordOfAnotherOne(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		setAll(nodes[1:], down, nil)
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Cooling, For: time.Hour}); err == nil {
+			t.Fatal("released by one node")
+		}
+		nodes[1].set(nil, nil)
+		if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
+			t.Error("one node is done")
+		}
+	})
+}
+
+// Two nodes execute a Keep, but do not answer until the message is no longer repeated.
+func TestRecordOfAKeepThatIsNeverAnsweredStays(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		setAll(nodes[:2], nil, down)
+		if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
+			t.Fatal("released by one node")
+		}
+		setAll(nodes[:2], down, nil)
+		time.Sleep(20 * time.Minute)
+		wantVotes(t, nodes, req, 3)
+	})
+}
+
+// The last reply to the Keep tells that too many nodes had no vote. They have votes again by then.
+func TestLeaseThatIsGrantedAgainAfterAKeepIsNotBroken(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		for _, g := range nodes[1:] { // another client breaks it
+			if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodes[2].set(lose, nil)
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Cooling, For: time.Millisecond}); err == nil {
+			t.Fatal("released by one node")
+		}
+		mustAcquire(t, q, req)
+		nodes[2].set(nil, nil)
+		time.Sleep(5 * time.Second)
+		if n := nodes[0].count("Break"); n > 0 {
+			t.Errorf("broken %d times", n)
+		}
+	})
+}
+
 func TestRepeatedKeepSucceedsIfTheNodesAreSlow(t *testing.T) {
 	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
@@ -278,6 +335,28 @@ func TestRepeatedKeepSucceedsIfTheNodesAreSlow(t *testing.T) {
 		first := q.Release(t.Context(), "n", req.ID, done)
 		if second := q.Release(t.Context(), "n", req.ID, done); first == nil || second != nil {
 			t.Errorf("%v, then %v", first, second)
+		}
+	})
+}
+
+// The nodes need more than half of the time limit for each call, and all replies to the Keep were lost.
+func TestRecordOfALostReplyIsFoundIfTheNodesAreSlow(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		setAll(nodes, nil, only(down, "Release"))
+		first := q.Release(t.Context(), "n", req.ID, done)
+		setAll(nodes, func(ctx context.Context, _ string) error {
+			select {
+			case <-time.After(quorum.DefaultTimeout * 3 / 5):
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}, nil)
+		second := q.Release(t.Context(), "n", req.ID, done)
+		if third := q.Release(t.Context(), "n", req.ID, done); first == nil || second == nil || third != nil {
+			t.Errorf("%v, then %v, then %v", first, second, third)
 		}
 	})
 }
