@@ -1,5 +1,5 @@
 // Package doctest checks the code blocks of the pages that users read: Go code is built, and
-// shell commands are run.
+// shell commands are run. Tests that pages name must exist.
 //
 // A fenced block has a language. Code in go is compiled as it is if it begins with a package
 // clause, and otherwise as declarations or as the body of a function; known packages are
