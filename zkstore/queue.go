@@ -344,13 +344,20 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 			}
 		}
 	}
-	// The holders are at the beginning of the queue. Find the last one by bisection.
+	// The holders are at the beginning of the queue. Find the last one by bisection. A node that is gone
+	// is as the one behind it.
 	more := sort.Search(len(q.nodes)-n, func(i int) bool {
-		recs, failed := s.read(ctx, q, q.nodes[n+i])
-		if failed != nil {
-			err = failed
+		for _, node := range q.nodes[n+i:] {
+			recs, failed := s.read(ctx, q, node)
+			if failed != nil {
+				err = failed
+				return true
+			}
+			if recs[0].record != nil {
+				return !recs[0].granted
+			}
 		}
-		return failed != nil || recs[0].record != nil && !recs[0].granted
+		return true
 	})
 	return n + more, list, err
 }
