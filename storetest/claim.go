@@ -18,6 +18,8 @@ type claim struct {
 	again time.Duration // the longest Again of a refusal
 	alive bool          // may still be queued or granted on the server
 	kept  bool          // its grant was replaced by a kept record
+	asked time.Time     // when its newest attempt began
+	late  bool          // it may have lost its place, because it did not ask for a heartbeat
 }
 
 func (c *conn) exclusive(name string) *claim { return c.claim(name, store.Exclusive, 1, 0) }
@@ -63,7 +65,10 @@ func (k *claim) via(c *conn) *claim {
 // methods it may be called from any goroutine, but not concurrently.
 func (k *claim) try(ctx context.Context) (store.Answer, error) {
 	k.alive = true
+	begin := time.Now()
 	ans, err := k.Acquire(ctx, k.req)
+	k.late = k.late || !k.asked.IsZero() && time.Since(k.asked) > k.s.caps.Heartbeat
+	k.asked = begin
 	switch {
 	case err != nil:
 	case !ans.Granted():

@@ -86,5 +86,5 @@
 // queue when it joins and when it asks. Further ones fail with an error that says so. When 1,000 clients
 // joined at once, on two cores that they shared with the server, all were queued after 1.3 s.
 // Meanwhile renewals took 0.7 s at most, and afterwards hand-offs took 0.7 s. When 3,000 clients join at once,
-// renewals take seconds until the others have been refused.
+// renewals may get no reply for some seconds, until the others have been refused.
 package zkstore
