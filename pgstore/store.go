@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -54,22 +53,9 @@ const (
 	// But a test that takes longer than half of it leaves too little time for the call itself.
 	pingTimeout = callTimeout / 2
 
-	// connectTimeout bounds one attempt to connect, and each hook of the application. An attempt continues
-	// after the end of its call, and takes up one of the connections of the pool. The default of the pool
-	// is two minutes.
-	connectTimeout = 5 * time.Second
-
 	// closeTimeout bounds how long Close waits for connections of the pool. A dialer of the application may
 	// hang.
 	closeTimeout = 2 * time.Second
-
-	// goodbye bounds how long the pool waits for the server to cancel the statement of a call whose caller
-	// gave up, and to end the connection, which takes up one of its connections. The default of the pool
-	// is 15 seconds.
-	goodbye = time.Second
-
-	// pgxCancel is less than the time that pgx has to cancel a statement, which is 15 seconds.
-	pgxCancel = 14 * time.Second
 
 	// setUpTimeout bounds the first contact of New with the server.
 	setUpTimeout = 10 * time.Second
@@ -165,32 +151,7 @@ func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err
 	if err != nil {
 		return nil, fmt.Errorf("postgres store: %w", err)
 	}
-	own.ConnConfig.ConnectTimeout = cmp.Or(own.ConnConfig.ConnectTimeout, connectTimeout)
-	limit := own.ConnConfig.ConnectTimeout
-	dial, beforeClose := own.ConnConfig.DialFunc, own.BeforeClose
-	own.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		limit := limit
-		end, _ := ctx.Deadline()
-		cancels := time.Until(end) > max(limit, pgxCancel)
-		if cancels {
-			limit = goodbye
-		}
-		dialCtx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		conn, err := dial(dialCtx, network, addr)
-		if err == nil && cancels {
-			conn.SetDeadline(time.Now().Add(goodbye))
-		}
-		return conn, err
-	}
-	own.BeforeConnect, own.AfterConnect = within(own.BeforeConnect), within(own.AfterConnect)
-	own.ConnConfig.AfterConnect = within(own.ConnConfig.AfterConnect)
-	own.BeforeClose = func(conn *pgx.Conn) {
-		if beforeClose != nil {
-			beforeClose(conn)
-		}
-		time.AfterFunc(goodbye, func() { conn.PgConn().Conn().Close() })
-	}
+	bound(own)
 	pool, err := pgxpool.NewWithConfig(ctx, own)
 	if err != nil {
 		return nil, explain(err)
@@ -234,18 +195,6 @@ func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err
 	conf := own.ConnConfig
 	s.unprepared.Store(pooler || conf.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement || conf.StatementCacheCapacity == 0)
 	return s, nil
-}
-
-// within bounds a hook of the application. The pool and the listener wait for it without a limit.
-func within[T any](hook func(context.Context, T) error) func(context.Context, T) error {
-	if hook == nil {
-		return nil
-	}
-	return func(ctx context.Context, of T) error {
-		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-		defer cancel()
-		return hook(ctx, of)
-	}
 }
 
 // behindPooler reports whether there is a connection pooler between the pool and the server.
