@@ -250,8 +250,8 @@ func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 	if t.end != nil {
 		return a, errBarred
 	}
-	before := t.left
-	t.left = true
+	before, kept := t.left, t.kept
+	t.left, t.kept = true, store.Held
 	se.mu.Unlock()
 	late, err := n.call(&n.asks, func(ctx context.Context) (err error) {
 		if a.Answer, err = n.Acquire(ctx, req); err == nil {
@@ -262,7 +262,7 @@ func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 	se.mu.Lock()
 	switch {
 	case isUnsent(err):
-		t.left = before
+		t.left, t.kept = before, kept
 	case late:
 		t.lost = se.store.now()
 	case err != nil:

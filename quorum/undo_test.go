@@ -396,3 +396,22 @@ func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
 		wantNothing(t, nodes, q)
 	})
 }
+
+// A node does not answer meanwhile, so its message is repeated.
+func TestKeepDoesNotSucceedWithTheRecordOfAnEarlierLease(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req, keep := request("n"), store.Keep{State: store.Done, For: time.Second}
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		nodes[2].set(down, nil)
+		if err := q.Release(t.Context(), "n", req.ID, keep); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		mustAcquire(t, q, request("n"))
+		mustRefuse(t, q, req)
+		if err := q.Release(t.Context(), "n", req.ID, keep); err == nil {
+			t.Error("no node has the record")
+		}
+	})
+}
