@@ -25,6 +25,7 @@ func TestWaitersOfOneName(t *testing.T) {
 		{"a waiter is next though a holder leaves while it reads", stale},
 		{"a waiter is not woken with the next one", quiet},
 		{"a waiter is granted at its first node after three late joins", late},
+		{"a waiter does not wait at the node of an attempt that does not", tried},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
 	}
@@ -132,5 +133,18 @@ func stale(t *testing.T, s *Store, name string) {
 		if answer, err := s.refuse(within(t), q, holders, &all[holders]); err != nil || answer.Refusal.Place != 1 {
 			t.Errorf("%+v, %v, want place 1", answer.Refusal, err)
 		}
+	}
+}
+
+// The context of an attempt ended before its reply arrived. The next one waits.
+func tried(t *testing.T, s *Store, name string) {
+	ask(t, s, 1, name, store.Shared, 0)
+	req := asking(name, store.Exclusive, 0)
+	join(t, s, 1, func() store.Request { once := req; once.Queue = false; return once })
+	if answer := try(t, s, req); answer.Granted() {
+		t.Fatal("granted beside a reader")
+	}
+	if answer := try(t, s, asking(name, store.Shared, 0)); answer.Granted() || answer.Refusal.Waiters != 1 {
+		t.Errorf("%+v, want a place behind the writer", answer)
 	}
 }

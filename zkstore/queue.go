@@ -223,6 +223,9 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		rec.TTL = req.TTL
 		return s.grant(ctx, c, rec, q, i)
 	}
+	if req.Queue && q.nodes[i].try { // others do not wait behind such a node
+		return answer, changed(s.undo(ctx, c))
+	}
 	return s.decide(ctx, c, q, i, req, room)
 }
 
