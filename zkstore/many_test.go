@@ -26,6 +26,7 @@ func TestWaitersOfOneName(t *testing.T) {
 		{"a waiter is not woken with the next one", quiet},
 		{"a waiter is granted at its first node after three late joins", late},
 		{"a waiter does not wait at the node of an attempt that does not", tried},
+		{"the last waiter stays though a holder leaves while it reads", lastPlace},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
 	}
@@ -146,5 +147,24 @@ func tried(t *testing.T, s *Store, name string) {
 	}
 	if answer := try(t, s, asking(name, store.Shared, 0)); answer.Granted() || answer.Refusal.Waiters != 1 {
 		t.Errorf("%+v, want a place behind the writer", answer)
+	}
+}
+
+func lastPlace(t *testing.T, s *Store, name string) {
+	const holders = store.MaxHolders + 4
+	all := ask(t, s, holders, name, store.Permits, holders)
+	join(t, s, wake.MaxQueue-1, func() store.Request { return asking(name, store.Permits, holders) })
+	last := ask(t, s, 1, name, store.Permits, holders)[0]
+	parent, _ := s.place(name)
+	q, err := s.look(within(t), parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(within(t), name, all[holders-1].ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	c, i := s.claimOf(wake.Key{Name: name, ID: last.ID}), q.find(last.ID)
+	if answer, err := s.decide(within(t), c, q, i, &last, nil); err != nil || answer.Refusal.Place != wake.MaxQueue {
+		t.Errorf("%+v, %v, want place %d", answer.Refusal, err, wake.MaxQueue)
 	}
 }

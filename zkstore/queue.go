@@ -348,9 +348,9 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 		}
 	}
 	// The holders are at the beginning of the queue. Find the last one by bisection. A node that is gone
-	// is as the one behind it.
+	// is as the one in front of it.
 	more := sort.Search(len(q.nodes)-n, func(i int) bool {
-		for _, node := range q.nodes[n+i:] {
+		for _, node := range slices.Backward(q.nodes[n : n+i+1]) {
 			recs, failed := s.read(ctx, q, node)
 			if failed != nil {
 				err = failed
@@ -360,7 +360,7 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 				return !recs[0].granted
 			}
 		}
-		return true
+		return false
 	})
 	return n + more, list, err
 }
