@@ -87,13 +87,13 @@ workflows: deps
 unit: deps
 	@echo "== compile all tests, so that the compiler does not slow them down"
 	@go list -export -test -deps $(RACE) work >/dev/null
-	@echo "== go test -race, all modules; three packages at a time"
-	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=3 -parallel=4 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/tools/release$$ -e /test/faults$$)
+	@echo "== go test -race, all modules; four packages at a time"
+	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=4 -parallel=4 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/tools/release$$ -e /test/faults$$)
 	@echo "== without -race: large tests, two packages at a time"
 	@.bin/testreport -vet=off -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) \
 		-run "^($$(grep -ho '^func Test[A-Za-z0-9]*' $(NORACE) | cut -c6- | paste -sd'|'))$$" $(sort $(dir $(NORACE)))
 	@echo "== faults, alone: they measure how soon a client recovers"
-	@.bin/testreport $(RACE) -vet=off -ldflags=-w -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
+	@.bin/testreport $(RACE) -vet=off -ldflags=-w -parallel=4 -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
 
 # Only these packages have files for one platform. GitHub vets all packages on macOS and Windows.
 platforms:
