@@ -66,8 +66,8 @@ func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
 		s := openStore(t, p.URL())
 		// A renewal has a sixth of the TTL. If it waited for a locked row, it would take too long, as with 20 ms
 		// and the shortest TTL.
-		p.Must("ALTER FUNCTION holdfast.locked SET lock_timeout = 500")
-		suites.StuckLease(t, s, 2*time.Second, lockAt(t, p.URL()))
+		p.Must("ALTER FUNCTION holdfast.locked SET lock_timeout = 1000")
+		suites.StuckLease(t, s, 4*time.Second, lockAt(t, p.URL()))
 	})
 	t.Run("renewals", func(t *testing.T) {
 		p := server(t)

@@ -149,9 +149,9 @@ func TestOnLostWarnLetsTheJobContinue(t *testing.T) {
 
 func TestMaxHoldEndsTheJob(t *testing.T) {
 	s := newSite(t)
-	p := s.start("run", "--max-hold", "2s", "a", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
+	p := s.start("run", "--max-hold", "5s", "a", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
 	p.wantCode(79)
-	p.wantErrParts("held for the 2s of --max-hold", "SIGTERM", "allow it more time with --max-hold")
+	p.wantErrParts("held for the 5s of --max-hold", "SIGTERM", "allow it more time with --max-hold")
 	if strings.Contains(p.err.String(), "check the store") {
 		t.Errorf("the store is not the reason: %s", &p.err)
 	}
