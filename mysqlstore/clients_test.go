@@ -61,7 +61,7 @@ func TestAFullBatchFitsIntoAPacketOfTheServer(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{Config: []string{"--max-allowed-packet=1M"}})
 	s := openStore(t, server.URL(server.Addr()))
 	var wg sync.WaitGroup
-	for i := range 400 {
+	for i := range 260 {
 		wg.Go(func() {
 			r := request(fmt.Sprint(i, strings.Repeat("n", store.MaxName-3)))
 			r.Mode = []store.Mode{store.Exclusive, store.Shared}[i%2]
