@@ -75,6 +75,7 @@ func diagnoseOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers.Poll(t, patience, func() error { // the size in use is updated at the next commit
+		put("commit", 1, 1)
 		status, err := client.Status(t.Context(), server.Addr())
 		if err == nil && status.DbSizeInUse > status.DbSize/2 {
 			err = fmt.Errorf("%d of %d bytes are in use", status.DbSizeInUse, status.DbSize)
