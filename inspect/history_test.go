@@ -25,7 +25,7 @@ func TestALongQueueIsComparedQuickly(t *testing.T) {
 	var h history
 	begin := time.Now()
 	h.note(before, after)
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 20*time.Second { // with the race detector, on a busy machine
 		t.Errorf("%v for %d holders and waiters", took, many)
 	}
 	if r := h.of("job"); len(r.Events) != maxEvents || len(r.Holds) != maxHolds {
