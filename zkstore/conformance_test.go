@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
@@ -25,9 +26,7 @@ func openQuick(t testing.TB, url string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	opened, err := open(ctx, u)
+	opened, err := open(suites.Limited(t), u)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +34,6 @@ func openQuick(t testing.TB, url string) *Store {
 	s.heartbeat = quick
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-// conform runs the suite.
-func conform(t *testing.T, addrs ...string) {
-	storetest.Run(t, harness(connect(t, addrs...), addrs...))
 }
 
 func harness(a admin, addrs ...string) storetest.Harness {
@@ -75,10 +69,8 @@ func connect(t testing.TB, addrs ...string) admin {
 // children returns the children of a node, after the server has caught up.
 func (a admin) children(t testing.TB, path string) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
 	list := &wire.Call{Op: wire.Children(path, false)}
-	if err := a.Do(ctx, &wire.Call{Op: wire.Sync(path)}, list); ignoreNoNode(err) != nil {
+	if err := a.Do(suites.Limited(t), &wire.Call{Op: wire.Sync(path)}, list); ignoreNoNode(err) != nil {
 		t.Fatal(err)
 	}
 	return list.Children
@@ -119,23 +111,18 @@ func TestCompareASingleServer(t *testing.T) {
 	storetest.Compare(t, h, storetest.CompareOptions{Sequences: 300})
 }
 
-func TestConformanceOfThreeServers(t *testing.T) {
-	conformApart(t, func() []string { return servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{}).Addrs() })
-}
-
-// apartEnv is the environment variable that makes the test binary run a suite on these servers.
+// apartEnv is the environment variable that makes the test binary run the suite on these servers.
 const apartEnv = "HOLDFAST_ZOOKEEPER_SERVERS"
 
-// conformApart runs the suite in a separate process, because the suite counts goroutines. It runs
-// in parallel with other tests, because it waits most of the time.
-func conformApart(t *testing.T, start func() []string) {
-	if addrs := os.Getenv(apartEnv); addrs != "" {
-		conform(t, strings.Split(addrs, ",")...)
-		return
+// The suite runs in a separate process, because it counts goroutines. It runs in parallel with other
+// tests, because it waits most of the time.
+func TestConformanceOfThreeServers(t *testing.T) {
+	addrs, apart := strings.Split(os.Getenv(apartEnv), ","), os.Getenv(apartEnv) != ""
+	if !apart { // not in parallel, because starting servers needs the whole machine
+		addrs = servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{}).Addrs()
 	}
-	addrs := start() // not in parallel, because starting servers needs the whole machine
-	if testing.CoverMode() != "" {
-		conform(t, addrs...)
+	if apart || testing.CoverMode() != "" {
+		storetest.Run(t, harness(connect(t, addrs...), addrs...))
 		return
 	}
 	t.Parallel()
@@ -153,15 +140,11 @@ func conformApart(t *testing.T, start func() []string) {
 	}
 }
 
-// parallel is the number of tests that run at once. They wait most of the time.
-const parallel = "8"
-
 func TestMain(m *testing.M) {
+	// Most tests wait most of the time.
 	flag.Parse()
-	set := false
-	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
-	if !set {
-		flag.Set("test.parallel", parallel)
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		f.Value.Set("8")
 	}
 	os.Exit(m.Run())
 }

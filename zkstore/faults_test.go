@@ -31,10 +31,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// request returns an exclusive request.
-func request(name string) store.Request {
-	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Hour, Tokens: 1}
-}
+var request = suites.Request
 
 // try repeats a request until there is an answer.
 func try(t *testing.T, s *Store, req store.Request) store.Answer {
@@ -121,8 +118,7 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
 	other := openQuick(t, "zk://"+server.Addr()+root)
 	try(t, other, request("a"))
-	req := request("a")
-	req.Queue = true
+	req := suites.Queued("a")
 	places := func() []string { return mentioning(nodes(t, admin, root), req.ID) }
 	// The first request is for a name that is free.
 	joins := func(b []byte) bool {
@@ -201,8 +197,7 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
 	for i := range 6 {
-		req := request("cancelled")
-		req.Queue = true
+		req := suites.Queued("cancelled")
 		lost := proxy.HoldRepliesAfter(has(req.ID))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -211,7 +206,7 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 			ended <- err
 		}()
 		<-lost
-		poll(t, func() bool { return proxy.ToClient.Waiting() > 0 }) // the server has replied
+		suites.Eventually(t, "the server does not reply", func() bool { return proxy.ToClient.Waiting() > 0 })
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("Acquire: %v", err)
@@ -238,14 +233,13 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
 	req := request("a")
 	try(t, s, req)
-	waiter := request("a")
-	waiter.Queue = true
+	waiter := suites.Queued("a")
 	try(t, s, waiter)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Wait(t.Context(), waiter.Name, waiter.ID) }()
 	before := s.currentSession()
 	proxy.Drop()
-	poll(t, func() bool { return len(nodes(t, admin, root)) <= 1 }) // the server ends the session
+	suites.Eventually(t, "the session does not end", func() bool { return len(nodes(t, admin, root)) <= 1 })
 	proxy.Cut()
 	proxy.Heal()
 	if err := <-ended; err == nil {
@@ -316,7 +310,7 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	if left := nodes(t, admin, root); len(left) > 0 {
 		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
 	}
-	poll(t, func() bool { return len(admin.children(t, root)) <= 1 }) // only the token table
+	suites.Eventually(t, "more is left than the table of tokens", func() bool { return len(admin.children(t, root)) <= 1 })
 }
 
 // The name is released while a waiter has no connection, so no event reaches the waiter. Servers
@@ -325,8 +319,7 @@ func wokenByResumption(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	holds, waits := openQuick(t, "zk://"+server.Addr()+root), openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
 	waits.heartbeat = time.Hour // so that the place is kept, and nothing else wakes the waiter
-	holder, waiter := request("a"), request("a")
-	waiter.Queue = true
+	holder, waiter := request("a"), suites.Queued("a")
 	if !try(t, holds, holder).Granted() || try(t, waits, waiter).Granted() {
 		t.Fatal("want one holder")
 	}

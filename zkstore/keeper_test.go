@@ -77,7 +77,7 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 		try(t, s, request("old"))
 		before := s.currentSession()
 		proxy.Cut()
-		poll(t, func() bool { return len(nodes(t, admin, root)) <= 1 }) // the server ends the session
+		suites.Eventually(t, "the session does not end", func() bool { return len(nodes(t, admin, root)) <= 1 })
 		req := request("a")
 		proxy.Heal()
 		for s.currentSession() == before {
@@ -118,7 +118,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.mu.Lock()
 	s.clock.server -= 100 // the client's estimate of the servers' time is a little behind
 	s.mu.Unlock()
-	poll(t, func() bool { return len(nodes(t, admin, root)) == 0 })
+	suites.Eventually(t, "kept records are left", func() bool { return len(nodes(t, admin, root)) == 0 })
 }
 
 // The request that removes a kept record arrives late. By then the name has a newer record of

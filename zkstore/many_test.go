@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
@@ -34,8 +35,8 @@ func TestWaitersOfOneName(t *testing.T) {
 
 // asking returns a request that waits.
 func asking(name string, mode store.Mode, limit int) store.Request {
-	req := request(name)
-	req.Mode, req.Limit, req.Queue = mode, limit, true
+	req := suites.Queued(name)
+	req.Mode, req.Limit = mode, limit
 	return req
 }
 
@@ -94,9 +95,7 @@ func late(t *testing.T, s *Store, name string) {
 	join(t, s, 2, again)
 	ask(t, s, 3, name, store.Exclusive, 0)
 	join(t, s, 1, again)
-	if err := s.Release(within(t), name, holder.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, s, holder)
 	if answer := try(t, s, req); !answer.Granted() || answer.Waiters != 3 {
 		t.Errorf("%+v, want a grant and 3 waiters", answer)
 	}
@@ -128,9 +127,7 @@ func stale(t *testing.T, s *Store, name string) {
 		t.Fatal(err)
 	}
 	for _, left := range []int{0, holders - 2} {
-		if err := s.Release(within(t), name, all[left].ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
+		suites.Release(t, s, all[left])
 		if answer, err := s.refuse(within(t), q, holders, &all[holders]); err != nil || answer.Refusal.Place != 1 {
 			t.Errorf("%+v, %v, want place 1", answer.Refusal, err)
 		}
@@ -160,9 +157,7 @@ func lastPlace(t *testing.T, s *Store, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Release(within(t), name, all[holders-1].ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	suites.Release(t, s, all[holders-1])
 	c, i := s.claimOf(wake.Key{Name: name, ID: last.ID}), q.find(last.ID)
 	if answer, err := s.decide(within(t), c, q, i, &last, nil); err != nil || answer.Refusal.Place != wake.MaxQueue {
 		t.Errorf("%+v, %v, want place %d", answer.Refusal, err, wake.MaxQueue)

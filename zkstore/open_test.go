@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
@@ -78,16 +79,8 @@ func pair(ctx context.Context, c *holdfast.Client, name string) error {
 func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	owner, err := holdfast.Open(ctx, "zk://app:secret@"+server.Addr()+"/deep/root")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer owner.Close()
-	if err := pair(ctx, owner, "a"); err != nil {
-		t.Fatal(err)
-	}
+	ctx, owner := within(t), "zk://app:secret@"+server.Addr()+"/deep/root"
+	suites.URLWorks(t, owner)
 	for _, user := range []string{"", "app:wrong-secret@"} {
 		other, err := holdfast.Open(ctx, "zk://"+user+server.Addr()+"/deep/root")
 		if err == nil {
@@ -98,14 +91,7 @@ func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
 			t.Errorf("user %q: %v, want ErrInvalid, what to check, and no password", user, err)
 		}
 	}
-	again, err := holdfast.Open(ctx, "zk://app:secret@"+server.Addr()+"/deep/root")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	if err := pair(ctx, again, "a"); err != nil {
-		t.Error(err)
-	}
+	suites.URLWorks(t, owner)
 }
 
 func TestEveryNameHasANodeOfItsOwn(t *testing.T) {

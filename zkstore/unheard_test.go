@@ -24,8 +24,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	other := openQuick(t, "zk://"+server.Addr()+root)
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=60s")
 	try(t, other, request("a"))
-	req := request("a")
-	req.Queue = true
+	req := suites.Queued("a")
 	numbered := func(number string) func([]byte) bool {
 		return func(b []byte) bool { return bytes.Contains(b, []byte(req.ID.String()+"-"+number)) }
 	}
@@ -36,7 +35,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 		joined <- err
 	}()
 	<-lost
-	poll(t, func() bool { return len(mentioning(nodes(t, admin, root), req.ID)) == 1 })
+	suites.Eventually(t, "no node is created", func() bool { return len(mentioning(nodes(t, admin, root), req.ID)) == 1 })
 	proxy.Cut()
 	if err := <-joined; err == nil {
 		t.Fatal("an answer though it was lost")
@@ -90,7 +89,7 @@ func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 		}
 	}
 	proxy.Heal()
-	poll(t, func() bool { return try(t, other, request(req.Name)).Granted() })
+	suites.Eventually(t, "the grant does not end", func() bool { return try(t, other, request(req.Name)).Granted() })
 }
 
 // A grant of another handle is taken over by a request whose reply is lost. The request is not
@@ -112,7 +111,7 @@ func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 		done <- err
 	}()
 	<-lost
-	poll(t, func() bool {
+	suites.Eventually(t, "the node is not taken over", func() bool {
 		list := mentioning(nodes(t, admin, root), req.ID)
 		call := &wire.Call{Op: wire.Exists(list[0], false)}
 		return admin.Do(within(t), call) == nil && call.Stat.EphemeralOwner == s.currentSession()
@@ -122,18 +121,7 @@ func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	if err := <-done; err == nil {
 		t.Fatal("an answer though it was lost")
 	}
-	poll(t, func() bool { return len(mentioning(nodes(t, admin, root), req.ID)) == 0 })
-}
-
-// poll waits until a condition is true.
-func poll(t *testing.T, holds func() bool) {
-	t.Helper()
-	servers.Poll(t, limit/2, func() error {
-		if !holds() {
-			return errors.New("the condition does not hold")
-		}
-		return nil
-	})
+	suites.Eventually(t, "the grant does not end", func() bool { return len(mentioning(nodes(t, admin, root), req.ID)) == 0 })
 }
 
 // mentioning returns the nodes whose name contains an identity.

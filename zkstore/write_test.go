@@ -143,9 +143,7 @@ func repliesLost(t *testing.T, c *crowd) {
 		if !r.Value.Granted() {
 			t.Errorf("%d: %+v, %v", i, r.Value.Refusal, r.Err)
 		}
-		if err := c.s.Release(within(t), crowdName(i+maxInFlight), reqs[i+maxInFlight].ID, store.Keep{}); err != nil {
-			t.Errorf("%d: release: %v", i, err)
-		}
+		suites.Release(t, c.s, reqs[i+maxInFlight])
 	}
 }
 
@@ -156,7 +154,7 @@ func (c *crowd) disconnect() {
 	for _, one := range c.firstTokens {
 		<-one
 	}
-	poll(c.t, func() bool { return !c.s.wire.Connected() })
+	suites.Eventually(c.t, "the connection does not end", func() bool { return !c.s.wire.Connected() })
 }
 
 // impatient requests names. The callers wait until giveUp is called.
@@ -198,7 +196,7 @@ func callersGone(t *testing.T, c *crowd) {
 	queued := c.impatient(maxInFlight, crowdSize)
 	alone() // so that the others are in one batch
 	queued()
-	poll(t, func() bool { return c.s.writes.Len() == 0 })
+	suites.Eventually(t, "writes are queued or in flight", func() bool { return c.s.writes.Len() == 0 })
 }
 
 func abandoned(t *testing.T, c *crowd) {
@@ -212,7 +210,7 @@ func abandoned(t *testing.T, c *crowd) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := c.later(ctx, req)
 	<-lost
-	poll(t, func() bool { return c.proxy.ToClient.Waiting() > 0 }) // the server has replied
+	suites.Eventually(t, "the server does not reply", func() bool { return c.proxy.ToClient.Waiting() > 0 })
 	if answer := try(t, c.other, request(req.Name)); answer.Granted() {
 		t.Fatal("the request did not arrive")
 	}
@@ -221,5 +219,5 @@ func abandoned(t *testing.T, c *crowd) {
 		t.Fatalf("%+v, %v", r.Value, r.Err)
 	}
 	c.proxy.Heal()
-	poll(t, func() bool { return try(t, c.other, request(req.Name)).Granted() })
+	suites.Eventually(t, "the grant does not end", func() bool { return try(t, c.other, request(req.Name)).Granted() })
 }
