@@ -40,6 +40,15 @@ func Client(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.Clie
 	return c
 }
 
+// Pair locks and unlocks a name.
+func Pair(ctx context.Context, c *holdfast.Client, name string) error {
+	lease, err := c.Lock(ctx, name)
+	if err == nil {
+		err = lease.Unlock(ctx)
+	}
+	return err
+}
+
 // Request returns an exclusive request for a name under a new identity. Its TTL is longer than a test
 // takes.
 func Request(name string) store.Request {
@@ -87,6 +96,16 @@ func Release(t testing.TB, s store.Store, req store.Request) {
 	if err := s.Release(Limited(t), req.Name, req.ID, store.Keep{}); err != nil {
 		t.Fatalf("Release %q: %v", req.Name, err)
 	}
+}
+
+// Extended renews the grant of a request.
+func Extended(t testing.TB, s store.Store, req store.Request) store.Renewed {
+	t.Helper()
+	out, err := s.Renew(Limited(t), []store.Renewal{Renewal(req)})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("Renew %q: %+v, %v; want that it is extended", req.Name, out, err)
+	}
+	return out[0]
 }
 
 // Calls returns a call of each kind on a name that is held, except for Wait.

@@ -82,10 +82,7 @@ func Late(t *testing.T, newBed func(t *testing.T) *LateBed) {
 				t.Errorf("token %d, then %d", first.Token, again.Token)
 			}
 		}
-		out, err := b.S.Renew(Limited(t), []store.Renewal{Renewal(r)})
-		if err != nil || out[0].Status != store.Extended {
-			t.Fatalf("Renew: %+v, %v", out, err)
-		}
+		Extended(t, b.S, r)
 		same()
 		if err := b.S.Release(Limited(t), r.Name, r.ID, store.Keep{State: store.Done, For: time.Minute}); !errors.Is(err, store.ErrInvalid) {
 			t.Fatalf("Release: %v", err)

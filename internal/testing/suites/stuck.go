@@ -23,7 +23,7 @@ func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...str
 	c := Client(t, s)
 	stuck := []string{"stuck0", "stuck1", "stuck2"}
 	for _, name := range stuck { // so that there are rows
-		if err := pair(t.Context(), c, name); err != nil {
+		if err := Pair(t.Context(), c, name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +33,7 @@ func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...str
 	for i := range 20 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				pair(ctx, c, stuck[i%len(stuck)])
+				Pair(ctx, c, stuck[i%len(stuck)])
 			}
 		})
 	}
@@ -46,7 +46,7 @@ func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...str
 	for i := range 20 {
 		others.Go(func() {
 			for time.Now().Before(until) {
-				if err := pair(t.Context(), c, fmt.Sprint("other", i)); err != nil {
+				if err := Pair(t.Context(), c, fmt.Sprint("other", i)); err != nil {
 					t.Errorf("a call on another name: %v", err)
 				}
 				pairs.Add(1)
@@ -62,7 +62,7 @@ func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...str
 		t.Errorf("a lease of another name: %v", err)
 	}
 	unlock()
-	if err := pair(t.Context(), c, stuck[0]); err != nil {
+	if err := Pair(t.Context(), c, stuck[0]); err != nil {
 		t.Errorf("after the end of the other session: %v", err)
 	}
 	cancel()

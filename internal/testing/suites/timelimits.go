@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -83,13 +82,4 @@ func HungServer(t *testing.T, s, other store.Store, stop func() (goOn func())) {
 	}
 	goOn()
 	Granted(t, other, Request("after"))
-}
-
-// pair locks and unlocks a name.
-func pair(ctx context.Context, c *holdfast.Client, name string, opts ...holdfast.CallOption) error {
-	lease, err := c.Lock(ctx, name, opts...)
-	if err == nil {
-		err = lease.Unlock(ctx)
-	}
-	return err
 }
