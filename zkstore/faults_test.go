@@ -24,7 +24,7 @@ var names = flag.Int("names", 5_000, "how many names to lock and release")
 // limit bounds the wait for events that should happen soon. Only a failing test waits that long.
 const limit = time.Minute
 
-// bounded returns a context for a whole test.
+// within returns a context for a whole test.
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
@@ -297,7 +297,7 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := w; i < *names; i += workers {
-				if err := pair(t.Context(), c, fmt.Sprint("name:", i)); err != nil {
+				if err := suites.Pair(t.Context(), c, fmt.Sprint("name:", i)); err != nil {
 					t.Error(err)
 					return
 				}

@@ -67,15 +67,6 @@ func TestOpenEndsWithItsContextIfNobodyAnswers(t *testing.T) {
 	}
 }
 
-// pair locks and unlocks a name.
-func pair(ctx context.Context, c *holdfast.Client, name string) error {
-	lease, err := c.Lock(ctx, name)
-	if err != nil {
-		return err
-	}
-	return lease.Unlock(ctx)
-}
-
 func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	t.Parallel()
@@ -84,7 +75,7 @@ func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
 	for _, user := range []string{"", "app:wrong-secret@"} {
 		other, err := holdfast.Open(ctx, "zk://"+user+server.Addr()+"/deep/root")
 		if err == nil {
-			err = pair(ctx, other, "a")
+			err = suites.Pair(ctx, other, "a")
 			other.Close()
 		}
 		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "check the user and the password") || strings.Contains(err.Error(), "secret") {
