@@ -1,7 +1,6 @@
 package etcdstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -122,19 +121,12 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 			long := suites.Queued("long")
 			must(t, near, suites.Request("long"), 0)
 			must(t, s, long, 1)
-			l, err := s.lease(suites.Limited(t), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if alive, err := s.keepAlive(suites.Limited(t), l); !alive || err != nil { // makes a new login, which later calls use
-				t.Fatal(alive, err)
-			}
+			l := leased(t, s, time.Minute)
+			keptAlive(t, s, l) // makes a new login, which later calls use
 			test.over(t, root)
 			handOff(t, near, s, "first")
 			handOff(t, near, s, "second")
-			if alive, err := s.keepAlive(suites.Limited(t), l); !alive || err != nil {
-				t.Errorf("the keep-alive: %v, %v", alive, err)
-			}
+			keptAlive(t, s, l)
 			must(t, s, long, 1)
 		})
 	}
@@ -150,16 +142,9 @@ func TestAuthenticationCanBeEnabledWhileLocksAreInUse(t *testing.T) {
 	must(t, s, long, 1)
 	held := suites.Request("held")
 	must(t, s, held, 0)
-	renew := func() {
-		t.Helper()
-		out, err := s.Renew(suites.Limited(t), []store.Renewal{suites.Renewal(held)})
-		if err != nil || out[0].Status != store.Extended {
-			t.Fatalf("the renewal: %+v, %v", out, err)
-		}
-	}
-	renew()
+	suites.Extended(t, s, held)
 	server.EnableAuth(rootPassword)
-	renew()
+	suites.Extended(t, s, held)
 	handOff(t, near, s, "a")
 	must(t, s, long, 1)
 }
@@ -171,16 +156,15 @@ func TestAWaiterWhoseRightsAreRevokedGetsAnError(t *testing.T) {
 	addLocks(t, root)
 	near := opened(t, "root:"+rootPassword+"@"+server.Addr())
 	must(t, near, suites.Request("a"), 0)
-	c := client(t, time.Minute, "locks:PASSWORD@"+server.Addr())
-	waiter := lock(c, context.Background(), "a")
+	waiter := lock(suites.Client(t, opened(t, "locks:PASSWORD@"+server.Addr())), "a")
 	waiting(t, near, "a", 1)
 	if _, err := root.UserRevokeRole(suites.Limited(t), "locks", "locks"); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case got := <-waiter:
-		if got.err == nil || !strings.Contains(got.err.Error(), "give it the rights") || strings.Contains(got.err.Error(), "PASSWORD") || !errors.Is(got.err, holdfast.ErrUnavailable) {
-			t.Errorf("the waiter: %v", got.err)
+	case err := <-waiter:
+		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "give it the rights") || strings.Contains(err.Error(), "PASSWORD") {
+			t.Errorf("the waiter: %v", err)
 		}
 	case <-time.After(patience):
 		t.Error("the waiter is not told")

@@ -29,12 +29,6 @@ func url(addrs ...string) string { return "etcd://" + strings.Join(addrs, ",") }
 
 func opened(t testing.TB, addrs ...string) *Store { return openQuick(t, url(addrs...), slowBeat) }
 
-// client returns a client with the given TTL.
-func client(t testing.TB, ttl time.Duration, addrs ...string) *holdfast.Client {
-	t.Helper()
-	return suites.Client(t, opened(t, addrs...), holdfast.WithTTL(ttl))
-}
-
 func within(t testing.TB, limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
@@ -67,18 +61,13 @@ func eventually[T any](t testing.TB, call func(ctx context.Context) (T, error)) 
 }
 
 // lock calls Lock on a new goroutine.
-func lock(c *holdfast.Client, ctx context.Context, name string) <-chan result {
-	done := make(chan result, 1)
+func lock(c *holdfast.Client, name string) <-chan error {
+	done := make(chan error, 1)
 	go func() {
-		lease, err := c.Lock(ctx, name)
-		done <- result{lease, err}
+		_, err := c.Lock(context.Background(), name)
+		done <- err
 	}()
 	return done
-}
-
-type result struct {
-	lease *holdfast.Lease
-	err   error
 }
 
 // waiting returns when n requests are queued for a name.
@@ -111,8 +100,7 @@ func TestALeaderThatTheOthersCannotReachGrantsNothing(t *testing.T) {
 	// The other servers elect a leader and grant. The server that is cut off grants nothing.
 	taken := suites.Request("a")
 	eventually(t, func(ctx context.Context) (store.Answer, error) { return outside.Acquire(ctx, taken) })
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
+	ctx := within(t, 3*time.Second)
 	if answer, err := inside.Acquire(ctx, suites.Request("a")); err == nil && answer.Granted() {
 		t.Errorf("granted on both sides: %+v", answer)
 	}
@@ -316,10 +304,7 @@ func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			out, err := near.Renew(suites.Limited(t), []store.Renewal{suites.Renewal(newer)})
-			if err != nil || out[0].Status != store.Extended {
-				t.Errorf("the newer lock: %+v, %v", out, err)
-			}
+			suites.Extended(t, near, newer)
 		})
 	}
 }
@@ -389,17 +374,15 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 func TestEtcd19597WaiterWasNotToldThatItsSessionDied(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
-	one, two := client(t, time.Minute, server.Addr()), client(t, time.Minute, server.Addr())
-	if _, err := one.Lock(suites.Limited(t), "a"); err != nil {
-		t.Fatal(err)
-	}
-	waiter := lock(two, context.Background(), "a")
-	waiting(t, opened(t, server.Addr()), "a", 1)
+	one, two := opened(t, server.Addr()), opened(t, server.Addr())
+	must(t, one, suites.Request("a"), 0)
+	waiter := lock(suites.Client(t, two), "a")
+	waiting(t, one, "a", 1)
 	server.Kill() // suites.Hung has a server that hangs
 	select {
-	case got := <-waiter:
-		if !errors.Is(got.err, holdfast.ErrUnavailable) {
-			t.Errorf("the waiter: %v, want ErrUnavailable", got.err)
+	case err := <-waiter:
+		if !errors.Is(err, holdfast.ErrUnavailable) {
+			t.Errorf("the waiter: %v, want ErrUnavailable", err)
 		}
 	case <-time.After(2 * patience):
 		t.Error("the waiter is not told")
@@ -445,11 +428,8 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
 	req := suites.Request("a")
-	spare, err := far.lease(suites.Limited(t), req.TTL) // so that the request needs no other
-	if err != nil {
-		t.Fatal(err)
-	}
-	far.pool.push(spare)
+	spare := leased(t, far, req.TTL)
+	far.pool.push(spare) // so that the request needs no other
 	proxy.Abandon(t, func(b []byte) bool { return bytes.Contains(b, []byte("lock/a")) }, func(ctx context.Context) error {
 		_, err := far.Acquire(ctx, req)
 		return err

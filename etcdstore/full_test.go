@@ -1,7 +1,6 @@
 package etcdstore
 
 import (
-	"context"
 	"errors"
 	"math"
 	"strings"
@@ -62,17 +61,12 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	if err := s.Leave(suites.Limited(t), "a", left.ID); err != nil {
 		t.Errorf("Leave: %v", err)
 	}
-	for _, req := range []store.Request{held, reader} {
-		if err := s.Release(suites.Limited(t), req.Name, req.ID, store.Keep{}); err != nil {
-			t.Errorf("Release: %v", err)
-		}
-	}
+	suites.Release(t, s, held)
+	suites.Release(t, s, reader)
 	if err := s.Wait(suites.Limited(t), "a", waiter.ID); err != nil {
 		t.Errorf("Wait: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if _, err := s.Acquire(ctx, waiter); err == nil || !strings.Contains(err.Error(), "disarm the alarm") {
+	if _, err := s.Acquire(within(t, 5*time.Second), waiter); err == nil || !strings.Contains(err.Error(), "disarm the alarm") {
 		t.Errorf("Acquire on a full server: %v", err)
 	}
 }

@@ -17,6 +17,24 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
+// leased returns a lease that no grant uses.
+func leased(t testing.TB, s *Store, ttl time.Duration) *lease {
+	t.Helper()
+	l, err := s.lease(suites.Limited(t), ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// keptAlive extends a lease.
+func keptAlive(t testing.TB, s *Store, l *lease) {
+	t.Helper()
+	if alive, err := s.keepAlive(suites.Limited(t), l); !alive || err != nil {
+		t.Fatalf("keep-alive: alive %v, error %v", alive, err)
+	}
+}
+
 // The TTL of a lease starts when the servers receive the request. The client only knows that this
 // happens after it sent the request.
 func TestAGrantWithAReusedLeaseDoesNotReturnMoreTimeThanItHas(t *testing.T) {
@@ -39,14 +57,9 @@ func TestAGrantWithAReusedLeaseDoesNotReturnMoreTimeThanItHas(t *testing.T) {
 	again := suites.Request("other")
 	check(began, must(t, s, again, 0).TTL)
 	suites.Release(t, s, again)
-	renewal := suites.Renewal(req)
-	renewal.TTL = other.TTL
+	req.TTL = other.TTL
 	began = sinceBase()
-	out, err := s.Renew(suites.Limited(t), []store.Renewal{renewal})
-	if err != nil || out[0].Status != store.Extended {
-		t.Fatalf("Renew: %+v, %v", out, err)
-	}
-	check(began, out[0].TTL)
+	check(began, suites.Extended(t, s, req).TTL)
 }
 
 // If two grants shared a lease, the end of one would end the other.
@@ -145,14 +158,9 @@ func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 func TestAKeepAliveDoesNotFailBecauseItsStreamHasEnded(t *testing.T) {
 	t.Parallel()
 	proxy, far, _, _ := behind(t)
-	l, err := far.lease(suites.Limited(t), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		if alive, err := far.keepAlive(suites.Limited(t), l); !alive || err != nil {
-			t.Fatalf("keep-alive %d: alive %v, error %v", i, alive, err)
-		}
+	l := leased(t, far, time.Minute)
+	for range 5 {
+		keptAlive(t, far, l)
 		proxy.Cut()
 		proxy.Heal()
 		eventually(t, func(ctx context.Context) (*snapshot, error) { return far.look(ctx, claimKey{"a", store.NewID()}) }) // to be connected
@@ -164,27 +172,20 @@ func TestACallThatGivesUpDoesNotFailTheKeepAlivesOfOthers(t *testing.T) {
 	t.Parallel()
 	const trip = 500 * time.Millisecond
 	proxy, far, _, _ := behind(t)
-	var leases [2]*lease
-	for i, ttl := range []time.Duration{time.Minute, 2 * time.Second} { // the second has a TTL for which the server is slow
-		var err error
-		if leases[i], err = far.lease(suites.Limited(t), ttl); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if alive, err := far.keepAlive(suites.Limited(t), leases[0]); !alive || err != nil { // opens the stream
-		t.Fatalf("alive %v, error %v", alive, err)
-	}
+	long := leased(t, far, time.Minute)
+	short := leased(t, far, 2*time.Second) // the server is slow for this TTL
+	keptAlive(t, far, long)                // opens the stream
 	stream, sent := far.keeper.stream, make(chan struct{})
 	proxy.ToServer.When(func([]byte) bool { return true }, func() { close(sent) })
 	proxy.ToClient.Delay(trip)
 	done := make(chan error, 1)
 	go func() {
-		_, err := far.keepAlive(suites.Limited(t), leases[0])
+		_, err := far.keepAlive(suites.Limited(t), long)
 		done <- err
 	}()
 	<-sent
 	for range 7 {
-		_, _ = far.keepAlive(within(t, trip/10), leases[1])
+		_, _ = far.keepAlive(within(t, trip/10), short)
 	}
 	if err := <-done; err != nil || stream.Context().Err() != nil {
 		t.Errorf("the keep-alive of another call: %v; its stream: %v", err, stream.Context().Err())
@@ -196,13 +197,8 @@ func TestACallThatGivesUpDoesNotFailTheKeepAlivesOfOthers(t *testing.T) {
 func TestACallThatGivesUpAtOnceDoesNotEndTheConnection(t *testing.T) {
 	t.Parallel()
 	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
-	l, err := s.lease(suites.Limited(t), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if alive, err := s.keepAlive(suites.Limited(t), l); !alive || err != nil { // opens the stream
-		t.Fatalf("alive %v, error %v", alive, err)
-	}
+	l := leased(t, s, time.Minute)
+	keptAlive(t, s, l) // opens the stream
 	stream := s.keeper.stream
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()

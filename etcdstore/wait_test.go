@@ -65,9 +65,7 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	if again := ids(); !slices.Equal(begun, again) {
 		t.Errorf("watches %v became %v", begun, again)
 	}
-	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	if err := s.Wait(short, "a", waiter.ID); !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.Wait(within(t, 100*time.Millisecond), "a", waiter.ID); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("woken again though nothing happened: %v", err)
 	}
 	suites.Release(t, s, holder)
