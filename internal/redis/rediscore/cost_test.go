@@ -35,11 +35,7 @@ func TestALockAndUnlockCostsAScriptOfFourCommandsAndOneMoreCommand(t *testing.T)
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	c := suites.Client(t, open(t, server.Addr()))
 	pair := func(name string) {
-		lease, err := c.Lock(t.Context(), name)
-		if err == nil {
-			err = lease.Unlock(t.Context())
-		}
-		if err != nil {
+		if err := suites.Pair(t.Context(), c, name); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,15 +31,8 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	if _, err := q.owner.Acquire(q.ctx, plain("new")); err == nil || !strings.Contains(err.Error(), "raise maxmemory") {
 		t.Fatalf("error %v, want that a new lock is refused", err)
 	}
-	renew := func(s *Store, req store.Request) {
-		t.Helper()
-		out, err := s.Renew(q.ctx, []store.Renewal{suites.Renewal(req)})
-		if err != nil || out[0].Status != store.Extended {
-			t.Fatalf("renewal: %+v, %v", out, err)
-		}
-	}
-	renew(q.owner, q.holder)
-	renew(q.owner, readers[0])
+	suites.Extended(t, q.owner, q.holder)
+	suites.Extended(t, q.owner, readers[0])
 	if err := leaver.Leave(q.ctx, leaves.Name, leaves.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +43,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	if answer := q.ask(s, waiting); !answer.Granted() || answer.TTL != waiting.TTL {
 		t.Fatalf("%+v", answer)
 	}
-	renew(s, waiting)
+	suites.Extended(t, s, waiting)
 	if err := s.Release(q.ctx, waiting.Name, waiting.ID, store.Keep{State: store.Cooling, For: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +62,8 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 // must be complete.
 func TestAServerThatForbidsToPublishKeepsTheQueue(t *testing.T) {
 	q := newQueue(t)
-	shared := store.Renewal{Name: q.holder.Name, ID: q.holder.ID, TTL: time.Minute, Mode: store.Shared}
-	if out, err := q.owner.Renew(q.ctx, []store.Renewal{shared}); err != nil || out[0].Status != store.Extended {
-		t.Fatalf("renewal: %+v, %v", out, err)
-	}
+	q.holder.Mode = store.Shared
+	suites.Extended(t, q.owner, q.holder)
 	first, next := q.request(), q.request()
 	q.refused(q.owner, first)
 	q.refused(q.owner, next)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -78,9 +79,7 @@ func TestQuorumNodesWithTheSameGrantsChooseTheSameTokens(t *testing.T) {
 			t.Fatalf("grant %d: %d tokens from %d, and %d tokens from %d", i, at.Tokens, at.Token, bt.Tokens, bt.Token)
 		}
 		for _, n := range []quorumNode{a, b} {
-			if err := n.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
-				t.Fatal(err)
-			}
+			suites.Release(t, n.Store, req)
 		}
 	}
 }
