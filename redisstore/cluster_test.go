@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -45,7 +46,7 @@ func (c *cluster) nameOn(node *servers.Redis, n int) string {
 
 func (c *cluster) take(name string, queue bool) store.Request {
 	c.Helper()
-	req := redistest.Request(name)
+	req := suites.Request(name)
 	req.Queue = queue
 	answer, err := c.s.Acquire(c.Context(), req)
 	if err != nil || !answer.Granted() != queue {
@@ -59,7 +60,7 @@ func (c *cluster) renewAll(reqs []store.Request) []store.Renewed {
 	c.Helper()
 	var renewals []store.Renewal
 	for _, req := range reqs {
-		renewals = append(renewals, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
+		renewals = append(renewals, suites.Renewal(req))
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 	defer cancel()
@@ -110,15 +111,8 @@ func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
 	name := c.nameOn(old, 0)
 	waiters := []store.Store{c.newStore(), c.newStore()}
 	holder := c.take(name, false)
-	request := func() store.Request {
-		req := redistest.Request(name)
-		req.Queue = true
-		return req
-	}
-	first := request()
-	if answer, err := waiters[0].Acquire(t.Context(), first); err != nil || answer.Granted() {
-		t.Fatalf("%+v, %v", answer, err)
-	}
+	first := suites.Queued(name)
+	suites.Refused(t, waiters[0], first)
 	if err := waiters[0].Wait(t.Context(), name, first.ID); err != nil { // it listens
 		t.Fatal(err)
 	}
@@ -158,12 +152,9 @@ func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
 		if took := time.Since(granted); took > 2*redistest.Heartbeat {
 			t.Errorf("round %d: the hand-off took %v", round, took)
 		}
-		out, err := waiters[w].Renew(t.Context(), []store.Renewal{{Name: name, ID: waits[w].ID, TTL: time.Minute, Mode: store.Exclusive}})
-		if err != nil || out[0].Status != store.Extended {
-			t.Fatalf("round %d: a waiter believes in a grant that no server has: %+v, %v", round, out, err)
-		}
+		suites.Extended(t, waiters[w], waits[w]) // otherwise the waiter believes in a grant that no server has
 		owner, held = waiters[w], waits[w]
-		waits[other] = request()
+		waits[other] = suites.Queued(name)
 	}
 }
 
@@ -211,23 +202,13 @@ func migrateSlot(t *testing.T, c *cluster) {
 	}
 	// A grant that was pushed to a waiter, one that was requested with a block of tokens, and one
 	// that others wait for.
-	pushed, block, wanted := redistest.Request(inSlot("pushed")), redistest.Request(inSlot("block")), c.take(inSlot("wanted"), false)
-	before := c.take(pushed.Name, false)
-	pushed.Queue, block.Tokens = true, 2
-	waiter := redistest.Request(wanted.Name)
-	waiter.Queue = true
-	for _, req := range []store.Request{pushed, block, waiter} {
-		if answer, err := c.s.Acquire(t.Context(), req); err != nil || answer.Granted() == req.Queue {
-			t.Fatalf("%s: %+v, %v", req.Name, answer, err)
-		}
-	}
-	if err := c.s.Release(t.Context(), pushed.Name, before.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	before, block, wanted := c.take(inSlot("pushed"), false), suites.Request(inSlot("block")), c.take(inSlot("wanted"), false)
+	pushed, waiter := c.take(before.Name, true), c.take(wanted.Name, true)
+	block.Tokens = 2
+	suites.Granted(t, c.s, block)
+	suites.Release(t, c.s, before)
 	if c.replicas > 0 { // then nothing is pushed
-		if answer, err := c.s.Acquire(t.Context(), pushed); err != nil || !answer.Granted() {
-			t.Fatalf("%+v, %v", answer.Refusal, err)
-		}
+		suites.Granted(t, c.s, pushed)
 	}
 	moveKeys, finish := c.MoveSlot(redistest.ClusterLockKey(name))
 
@@ -246,10 +227,8 @@ func migrateSlot(t *testing.T, c *cluster) {
 	}
 	renew("while the slot migrates")
 	// A call with several keys ends with its context, and its error says why.
-	waiting := redistest.Request(name)
-	waiting.Queue = true
-	free := redistest.Request(inSlot("free"))
-	for _, req := range []store.Request{waiting, free} {
+	waiting := suites.Queued(name)
+	for _, req := range []store.Request{waiting, suites.Request(inSlot("free"))} {
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		begin := time.Now()
@@ -287,11 +266,6 @@ func migrateSlot(t *testing.T, c *cluster) {
 			t.Errorf("an error with advice for another store: %v", err)
 		}
 	}
-	if err := c.s.Release(t.Context(), name, held.ID, store.Keep{}); err != nil {
-		t.Error(err)
-	}
-	answer, err := other.Acquire(t.Context(), waiting)
-	if err != nil || !answer.Granted() {
-		t.Errorf("%+v, %v", answer.Refusal, err)
-	}
+	suites.Release(t, c.s, held)
+	suites.Granted(t, other, waiting)
 }

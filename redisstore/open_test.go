@@ -60,18 +60,11 @@ func TestTheDocumentedRightsAreEnoughWhileASlotMoves(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{InMemory: true, ACL: []string{"user " + acl}})
 	for i := range 2 {
 		url := fmt.Sprintf("redis+cluster://locks:PASSWORD@%s?replicas=%d", strings.Join(cluster.Addrs(), ","), i)
-		s, req := openURL(t, url), redistest.Request(fmt.Sprint("n", i))
-		if answer, err := s.Acquire(t.Context(), req); err != nil || !answer.Granted() {
-			t.Fatalf("%s: %+v, %v", url, answer.Refusal, err)
-		}
+		s, req := openURL(t, url), suites.Request(fmt.Sprint("n", i))
+		suites.Granted(t, s, req)
 		moveKeys, finish := cluster.MoveSlot(redistest.ClusterLockKey(req.Name))
 		moveKeys()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
-		if err != nil || out[0].Status != store.Extended {
-			t.Errorf("%s: %+v, %v", url, out, err)
-		}
+		suites.Extended(t, s, req)
 		finish()
 	}
 }
@@ -141,10 +134,6 @@ func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 	}
 	if _, err := store.Open(t.Context(), "redis://:secret@127.0.0.1:1"); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("no server: %v", err)
-	}
-	server := servers.StartRedis(t, servers.RedisOptions{})
-	if _, err := store.Open(t.Context(), "redis+cluster://"+server.Addr()); err == nil || !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "redis://") {
-		t.Errorf("a Cluster that is none: %v", err)
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
-	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
@@ -91,7 +91,8 @@ func keysOf(nodes []*servers.Redis, pattern string) (keys []string) {
 }
 
 func TestQuorumRejectsBadURLs(t *testing.T) {
-	node := servers.StartRedis(t, servers.RedisOptions{})
+	nodes := servers.StartRedisNodes(t, 2, servers.RedisOptions{})
+	node, alias := nodes[0], "localhost:"+strconv.Itoa(nodes[1].Port)
 	for url, want := range map[string]string{
 		"quorum+redis://a":                                           "at least 3",
 		"quorum+redis://a,b":                                         "at least 3",
@@ -101,6 +102,7 @@ func TestQuorumRejectsBadURLs(t *testing.T) {
 		"quorum+redis://a,b,c?nonsense=1":                            "nonsense",
 		"quorum+redis://a,b,b":                                       "every node must be a server of its own",
 		"quorum+redis://" + strings.Repeat(node.Addr()+",", 2) + "b": "every node must be a server of its own",
+		"quorum+redis://" + quorumHosts(nodes) + "," + alias:         "same server",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		s, err := store.Open(ctx, url)
@@ -114,18 +116,6 @@ func TestQuorumRejectsBadURLs(t *testing.T) {
 	}
 }
 
-func TestQuorumRejectsOneServerUnderTwoNames(t *testing.T) {
-	nodes := servers.StartRedisNodes(t, 2, servers.RedisOptions{})
-	_, port, _ := strings.Cut(nodes[1].Addr(), ":")
-	s, err := store.Open(t.Context(), "quorum+redis://"+quorumHosts(nodes)+",localhost:"+port)
-	if err == nil {
-		s.Close()
-	}
-	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "same server") {
-		t.Errorf("%v, want ErrInvalid", err)
-	}
-}
-
 func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{Password: "secret"})
 	url := strings.Replace(quorumURL(nodes), "//", "//:secret@", 1)
@@ -135,15 +125,11 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 		t.Fatalf("one of three nodes is down: %v", err)
 	}
 	defer s.Close()
-	req := redistest.Request("n")
-	if a, err := s.Acquire(t.Context(), req); err != nil || !a.Granted() {
-		t.Fatalf("granted %v, %v", a.Granted(), err)
-	}
-	if err := s.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	req := suites.Request("n")
+	suites.Granted(t, s, req)
+	suites.Release(t, s, req)
 	nodes[1].Kill()
-	req = redistest.Request("n")
+	req = suites.Request("n")
 	_, err = s.Acquire(t.Context(), req)
 	var failed *quorum.NodesError
 	if !errors.As(err, &failed) || failed.Nodes[nodes[1].Addr()] == nil || failed.Nodes[nodes[2].Addr()] == nil || strings.Contains(err.Error(), "secret") {
@@ -157,13 +143,10 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 	}
 	// The store connects to the node that was down at first as soon as it runs.
 	nodes[2].Restart()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if a, err := s.Acquire(t.Context(), req); err == nil && a.Granted() {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("a majority is back: %v, %v", a, err)
-		}
-	}
+	suites.Eventually(t, "not granted though a majority is back", func() bool {
+		a, err := s.Acquire(t.Context(), req)
+		return err == nil && a.Granted()
+	})
 }
 
 // Clients tell each other their lists through the servers. With {a,b,c} and {b,c,d}, one could have the
@@ -172,12 +155,7 @@ func TestQuorumRefusesAListThatDoesNotFitThatOfAnotherClient(t *testing.T) {
 	nodes := servers.StartRedisNodes(t, 4, servers.RedisOptions{InMemory: true})
 	s := openQuick3(t, quorumURL(nodes[:3]))
 	defer s.Close()
-	acquire := func(s store.Store) (store.Answer, error) {
-		return s.Acquire(t.Context(), redistest.Request("n"))
-	}
-	if a, err := acquire(s); err != nil || !a.Granted() {
-		t.Fatalf("%+v, %v", a.Refusal, err)
-	}
+	suites.Granted(t, s, suites.Request("n"))
 	replaced, err := store.Open(t.Context(), quorumURL(nodes[1:]))
 	if err == nil {
 		replaced.Close()
@@ -187,9 +165,7 @@ func TestQuorumRefusesAListThatDoesNotFitThatOfAnotherClient(t *testing.T) {
 	}
 	added := openQuick3(t, quorumURL(nodes))
 	defer added.Close()
-	if a, err := acquire(added); err != nil || a.Granted() {
-		t.Errorf("a list with a node added: granted %v, %v, want a refusal", a.Granted(), err)
-	}
+	suites.Refused(t, added, suites.Request("n")) // a list with a node added
 }
 
 func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
@@ -205,7 +181,9 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 	}
 	holder, careful, careless := open("off"), open(delay.String()), open("off")
 	request := func(name string) store.Request {
-		return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: delay, Tokens: 1}
+		req := suites.Request(name)
+		req.TTL = delay
+		return req
 	}
 	// granted repeats a request until it is granted.
 	granted := func(s store.Store, name string) store.Answer {

@@ -70,24 +70,20 @@ func TestACallToAHungServerEndsWithinTheTimeoutOfTheStore(t *testing.T) {
 func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	s := openQuick(t, "redis://"+server.Addr())
-	waiting := redistest.Request("n")
-	waiting.Queue = true
-	for _, req := range []store.Request{redistest.Request("n"), waiting} {
-		if _, err := s.Acquire(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
-	}
+	waiting := suites.Queued("n")
+	suites.Granted(t, s, suites.Request("n"))
+	suites.Refused(t, s, waiting)
 	if err := s.Wait(t.Context(), "n", waiting.ID); err != nil { // until the subscription starts
 		t.Fatal(err)
 	}
 	server.Stop()
 	defer server.Continue()
 	// Without a reply, the call ends when the connections are closed.
-	if _, err := s.Acquire(context.Background(), redistest.Request("m")); err == nil {
+	if _, err := s.Acquire(context.Background(), suites.Request("m")); err == nil {
 		t.Fatal("a stopped server granted a lock")
 	}
 	for range 4 {
-		go s.Acquire(context.Background(), redistest.Request("m"))
+		go s.Acquire(context.Background(), suites.Request("m"))
 	}
 	time.Sleep(100 * time.Millisecond) // these calls connect as well
 	begin := time.Now()
@@ -135,12 +131,12 @@ func TestALostConfirmationOfReplicasDelaysLeaveOnlyBriefly(t *testing.T) {
 	s := openQuick(t, "redis://"+proxy.Addr()+"?replicas=1")
 	defer s.Close()
 	servers.Poll(t, 10*time.Second, func() error { // until the replica follows
-		req := redistest.Request("warm")
+		req := suites.Request("warm")
 		_, err := s.Acquire(t.Context(), req)
 		return errors.Join(err, s.Leave(t.Context(), req.Name, req.ID))
 	})
 	proxy.DropRepliesAfter(func(request []byte) bool { return bytes.Contains(request, []byte("WAIT")) })
-	req := redistest.Request("a")
+	req := suites.Request("a")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := s.Acquire(ctx, req); !errors.Is(err, context.DeadlineExceeded) {
