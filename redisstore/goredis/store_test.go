@@ -15,10 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast/fence"
-	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 func mustNew(t testing.TB, client redis.UniversalClient, opts ...Option) *Store {
@@ -34,14 +33,6 @@ func mustNew(t testing.TB, client redis.UniversalClient, opts ...Option) *Store 
 	return s
 }
 
-func mustAcquire(t testing.TB, s *Store, req store.Request) {
-	t.Helper()
-	answer, err := s.Acquire(t.Context(), req)
-	if err != nil || !answer.Granted() {
-		t.Fatalf("%+v, %v", answer, err)
-	}
-}
-
 // poll waits until check returns nil.
 func poll(t testing.TB, check func() error) {
 	t.Helper()
@@ -53,24 +44,6 @@ func connected(t testing.TB, server *servers.Redis) int {
 	return strings.Count(server.Must("CLIENT", "LIST").(string), "\n") - 1 // not counting the connection of this command
 }
 
-func TestClientsThatCannotKeepLocksAreRefused(t *testing.T) {
-	for what, client := range map[string]redis.UniversalClient{
-		"a Ring":                           redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}}),
-		"a cluster that reads at replicas": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadOnly: true}),
-		"a failover cluster": redis.NewFailoverClusterClient(&redis.FailoverOptions{
-			MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"},
-		}),
-	} {
-		defer client.Close()
-		if s, err := New(t.Context(), client); !errors.Is(err, store.ErrInvalid) || s != nil {
-			t.Errorf("%s: %v, %v, want ErrInvalid", what, s, err)
-		}
-	}
-	if _, err := New(t.Context(), nil); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("nil: %v", err)
-	}
-}
-
 func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -80,7 +53,7 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 	}
 	before := connected(t, server)
 	s := mustNew(t, client)
-	mustAcquire(t, s, redistest.Request("n"))
+	suites.Granted(t, s, suites.Request("n"))
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -100,7 +73,7 @@ func TestASentinelThatHangsDoesNotKeepTheStoreFromOpening(t *testing.T) {
 	group := servers.StartSentinel(t, 0, 2, servers.RedisOptions{})
 	group.Sentinels[0].Stop()
 	s := mustNew(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.SentinelName, SentinelAddrs: group.Addrs()}))
-	mustAcquire(t, s, redistest.Request("n"))
+	suites.Granted(t, s, suites.Request("n"))
 }
 
 func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
@@ -117,7 +90,7 @@ func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	req := redistest.Request("n")
+	req := suites.Request("n")
 	if answer, err := s.Acquire(ctx, req); err != nil || !answer.Granted() {
 		t.Errorf("%+v, %v", answer, err)
 	}
@@ -142,7 +115,7 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	}}))
 	far.Cut()
 	far.Heal()
-	req := redistest.Request("n")
+	req := suites.Request("n")
 	// The deadline is shorter than the time to dial, and longer than that of a command.
 	poll(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -169,7 +142,7 @@ func TestErrorsOfAWrongClientSayWhatToDo(t *testing.T) {
 		s, err := New(t.Context(), client)
 		if err == nil {
 			t.Cleanup(func() { s.Close() })
-			_, err = s.Acquire(t.Context(), redistest.Request("n"))
+			_, err = s.Acquire(t.Context(), suites.Request("n"))
 		}
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want an error that says %q", err, says)
@@ -190,11 +163,9 @@ func TestAServerWithTLSAndAPassword(t *testing.T) {
 		"dialer":  {Addr: server.Addr(), Dialer: dial, CredentialsProvider: func() (string, string) { return "", "secret" }},
 	} {
 		s := mustNew(t, redis.NewClient(opts))
-		req := redistest.Request("n")
-		mustAcquire(t, s, req)
-		if err := s.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
+		req := suites.Request("n: " + what)
+		suites.Granted(t, s, req)
+		suites.Release(t, s, req)
 	}
 }
 
@@ -218,14 +189,14 @@ func TestManyCallsThatWaitForReplicasGetTheirConnections(t *testing.T) {
 	servers.StartRedis(t, servers.RedisOptions{Config: []string{"replicaof 127.0.0.1 " + strconv.Itoa(server.Port)}})
 	s := mustNew(t, redis.NewClient(&redis.Options{Addr: server.Addr()}), Replicas(1))
 	servers.Poll(t, 10*time.Second, func() error { // until the replica follows
-		req := redistest.Request("warm")
+		req := suites.Request("warm")
 		_, err := s.Acquire(t.Context(), req)
 		return errors.Join(err, s.Leave(t.Context(), req.Name, req.ID))
 	})
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
-			if _, err := s.Acquire(t.Context(), redistest.Request(fmt.Sprint(i))); err != nil {
+			if _, err := s.Acquire(t.Context(), suites.Request(fmt.Sprint(i))); err != nil {
 				t.Error(err)
 			}
 		})

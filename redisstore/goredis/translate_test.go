@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
 
-	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -52,7 +52,7 @@ type noLimit struct{}
 func (noLimit) Allow() error       { return nil }
 func (noLimit) ReportResult(error) {}
 
-func TestOptionsThatCannotBeTranslatedAreRefused(t *testing.T) {
+func TestClientsThatCannotBeTranslatedAreRefused(t *testing.T) {
 	onConnect := func(context.Context, *redis.Conn) error { return nil }
 	cluster := func(set func(*redis.ClusterOptions)) redis.UniversalClient {
 		o := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}
@@ -73,12 +73,19 @@ func TestOptionsThatCannotBeTranslatedAreRefused(t *testing.T) {
 		}),
 		"OnConnect of a Cluster":   cluster(func(o *redis.ClusterOptions) { o.OnConnect = onConnect }),
 		"OnConnect with Sentinels": redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", OnConnect: onConnect}),
+		"ClusterSlots with Sentinels": redis.NewFailoverClusterClient(&redis.FailoverOptions{
+			MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"},
+		}),
+		"Ring": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}}),
 	} {
 		defer client.Close()
 		option, _, _ := strings.Cut(name, " ")
-		if _, err := New(t.Context(), client); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), option) {
-			t.Errorf("%s: %v, want an ErrInvalid that names it", name, err)
+		if s, err := New(t.Context(), client); s != nil || !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), option) {
+			t.Errorf("%s: %v, %v, want an ErrInvalid that names it", name, s, err)
 		}
+	}
+	if _, err := New(t.Context(), nil); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("nil: %v", err)
 	}
 }
 
@@ -168,7 +175,7 @@ func TestOptionsAreUsed(t *testing.T) {
 			}
 			defer client.Close()
 			defer s.Close()
-			mustAcquire(t, s, redistest.Request(names))
+			suites.Granted(t, s, suites.Request(names))
 			all := clients(t, server)
 			if len(all) != 1 || !strings.Contains(all[0], test.want) {
 				t.Errorf("want one connection with %q, got %q", test.want, all)
@@ -201,7 +208,7 @@ func TestProvidersAreAskedForEveryConnection(t *testing.T) {
 				v.set(t, fmt.Sprint("password", i), server)
 				server.Must("CLIENT", "KILL", "TYPE", "normal")
 				poll(t, func() error {
-					req := redistest.Request(fmt.Sprint("n", i))
+					req := suites.Request(fmt.Sprint("n", i))
 					_, err := s.Acquire(t.Context(), req)
 					return err
 				})
@@ -255,7 +262,7 @@ func TestOptionsOfAClusterAreUsed(t *testing.T) {
 			defer client.Close()
 			defer s.Close()
 			for i := range 20 {
-				mustAcquire(t, s, redistest.Request(fmt.Sprint(what, i)))
+				suites.Granted(t, s, suites.Request(fmt.Sprint(what, i)))
 			}
 			all := clients(t, cluster.Nodes...)
 			for _, line := range all {
@@ -381,14 +388,14 @@ func TestADialerThatHangsDoesNotHoldCalls(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		begin := time.Now()
-		if _, err := s.Acquire(ctx, redistest.Request("n")); err == nil || time.Since(begin) > time.Second {
+		if _, err := s.Acquire(ctx, suites.Request("n")); err == nil || time.Since(begin) > time.Second {
 			t.Errorf("%v after %v, want an error in time", err, time.Since(begin))
 		}
 	}
 	hang.Store(false)
 	close(end)
 	poll(t, func() error {
-		_, err := s.Acquire(t.Context(), redistest.Request("n"))
+		_, err := s.Acquire(t.Context(), suites.Request("n"))
 		return err
 	})
 }

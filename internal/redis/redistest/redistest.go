@@ -51,11 +51,6 @@ func Residue(t testing.TB, nodes ...*servers.Redis) (left []string) {
 	return left
 }
 
-// Request returns a request for an exclusive lock, which does not queue.
-func Request(name string) store.Request {
-	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Owner: "test"}
-}
-
 // ClusterLockKey returns the key of a lock on a Cluster, which determines its slot.
 func ClusterLockKey(name string) string {
 	h := fnv.New32a()
