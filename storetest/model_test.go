@@ -75,7 +75,7 @@ func newModel(fault string, features store.Features, heartbeat time.Duration) *m
 
 // bug reports whether that bug is active.
 func (m *model) bug(name string) bool {
-	if !isVariant(name) {
+	if _, ok := byBug[name]; !ok {
 		panic("no variant is called " + name)
 	}
 	return m.fault == name

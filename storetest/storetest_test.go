@@ -61,7 +61,7 @@ func TestChild(t *testing.T) {
 		return
 	}
 	features := allFeatures
-	if variants[index(bug)].bare {
+	if byBug[bug].bare {
 		features = 0
 	}
 	if os.Getenv(envCompare) == "" {
@@ -71,20 +71,13 @@ func TestChild(t *testing.T) {
 	t.Run("compare", func(t *testing.T) { storetest.Compare(t, inBubble(bug, features), storetest.CompareOptions{}) })
 }
 
-var indexes = func() map[string]int {
-	m := map[string]int{"": -1}
-	for i, v := range variants {
-		m[v.bug] = i
+var byBug = func() map[string]variant {
+	m := make(map[string]variant)
+	for _, v := range variants {
+		m[v.bug] = v
 	}
 	return m
 }()
-
-func index(bug string) int { return indexes[bug] }
-
-func isVariant(bug string) bool {
-	_, ok := indexes[bug]
-	return ok
-}
 
 // child runs some tests of the suite in a separate process and returns the tests that failed.
 func child(ctx context.Context, tests []string, env ...string) (failed []string, output string, err error) {
