@@ -224,7 +224,8 @@ func TestBreakingNeedsPermissionNameAndReason(t *testing.T) {
 	if status, _ := s.post("break", good, "secret", ""); status != http.StatusConflict {
 		t.Errorf("a second time: status %d", status)
 	}
-	if log := s.log.String(); !strings.Contains(log, "user=ann") || !strings.Contains(log, "stuck since noon") || strings.Contains(log, "secret") {
+	if log := s.log.String(); !strings.Contains(log, "user=ann") || !strings.Contains(log, "stuck since noon") ||
+		!strings.Contains(log, lease.ID().String()) || strings.Contains(log, "secret") || strings.Contains(log, "Basic") {
 		t.Errorf("the log: %s", log)
 	} else if n := strings.Count(log, "released by force"); n != 1 {
 		t.Errorf("%d releases in the log, want 1: %s", n, log)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html"
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast"
@@ -67,17 +66,6 @@ func TestAReleaseByForceNeedsCredentialsTheNameAndAReason(t *testing.T) {
 	x.shows("may still be running")
 	if info, err := s.client.Inspect(t.Context(), "job"); err != nil || len(info.Holders) > 0 {
 		t.Errorf("still held: %+v, %v", info, err)
-	}
-	audit := s.log.String()
-	for _, want := range []string{"released by force", "user=ann", "stuck since noon", lease.ID().String()} {
-		if !strings.Contains(audit, want) {
-			t.Errorf("no %q in the log:\n%s", want, audit)
-		}
-	}
-	for _, secret := range []string{"tell-nobody", "wrong\"", "Basic"} {
-		if strings.Contains(audit, secret) {
-			t.Errorf("%q is in the log:\n%s", secret, audit)
-		}
 	}
 }
 
