@@ -28,9 +28,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience limits how long a test waits for an event. Only a failing test waits that long.
-const patience = 30 * time.Second
-
 // chromium is the browser that all tests share.
 var chromium context.Context
 
@@ -84,14 +81,13 @@ type site struct {
 	client *holdfast.Client
 	server *httptest.Server
 	base   string
-	log    suites.Text
 }
 
 func newSite(t *testing.T, opts ...inspect.Option) *site {
 	t.Helper()
 	s := &site{t: t, store: memstore.New()}
 	s.client = s.open("web-1/4121")
-	opts = append([]inspect.Option{inspect.At("/locks"), inspect.Every(100 * time.Millisecond), inspect.Logger(slog.New(slog.NewTextHandler(&s.log, nil)))}, opts...)
+	opts = append([]inspect.Option{inspect.At("/locks"), inspect.Every(100 * time.Millisecond), inspect.Logger(slog.New(slog.DiscardHandler))}, opts...)
 	mux := http.NewServeMux()
 	mux.Handle("/locks/", inspect.Handler(s.open("inspector"), opts...))
 	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -107,12 +103,7 @@ func newSite(t *testing.T, opts ...inspect.Option) *site {
 // open returns a client of the store.
 func (s *site) open(owner string) *holdfast.Client {
 	s.t.Helper()
-	c, err := holdfast.New(s.store, holdfast.WithOwner(owner))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { c.Close() })
-	return c
+	return suites.Client(s.t, s.store, holdfast.WithOwner(owner))
 }
 
 func (s *site) lock(name string, opts ...holdfast.CallOption) *holdfast.Lease {
@@ -133,7 +124,7 @@ func (s *site) wait(owner, name string) {
 	}
 	c, ctx := s.open(owner), s.t.Context()
 	go c.Lock(ctx, name)
-	until(s.t, owner+" waits for "+name, func() bool {
+	suites.Eventually(s.t, owner+" does not wait for "+name, func() bool {
 		now, err := s.client.Inspect(ctx, name)
 		return err == nil && len(now.Waiters) == len(before.Waiters)+1
 	})
@@ -143,16 +134,6 @@ func (s *site) unlock(lease *holdfast.Lease) {
 	s.t.Helper()
 	if err := lease.Unlock(s.t.Context()); err != nil {
 		s.t.Fatal(err)
-	}
-}
-
-// until waits until a condition is true.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("this did not happen: %s", what)
-		}
 	}
 }
 
@@ -235,7 +216,7 @@ func (x *tab) login() *fetch.AuthChallengeResponse {
 // expect removes the problem whose text contains part. The test fails if there is none.
 func (x *tab) expect(part string) {
 	x.t.Helper()
-	until(x.t, "a message in the console: "+part, func() bool {
+	suites.Eventually(x.t, "no message in the console: "+part, func() bool {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		i := slices.IndexFunc(x.problems, func(problem string) bool { return strings.Contains(problem, part) })
@@ -248,7 +229,7 @@ func (x *tab) expect(part string) {
 
 // limited returns the context of a call that must not hang.
 func (x *tab) limited() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(x.ctx, patience)
+	return context.WithTimeout(x.ctx, suites.Patience)
 }
 
 func (x *tab) do(actions ...chromedp.Action[chromedp.Void]) {

@@ -8,6 +8,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 // click clicks on the element that a selector finds.
@@ -57,7 +59,7 @@ func (x *tab) withoutScripts() {
 // htmlHas waits until the page contains a text. It works without JavaScript.
 func (x *tab) htmlHas(text string) {
 	x.t.Helper()
-	until(x.t, "in the page: "+text, func() bool {
+	suites.Eventually(x.t, "not in the page: "+text, func() bool {
 		ctx, cancel := x.limited()
 		defer cancel()
 		document, err := chromedp.Call(ctx, dom.GetDocument, dom.GetDocumentParams{})
