@@ -25,16 +25,11 @@ const (
 // startEcho starts an echo server.
 func startEcho(t testing.TB) string {
 	t.Helper()
-	return startServer(t, func(c net.Conn) { io.Copy(c, c) })
+	return startServer(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(c, c) })
 }
 
 // startServer starts a server that serves each connection and then closes it.
-func startServer(t testing.TB, serve func(net.Conn)) string {
-	t.Helper()
-	return startServerAt(t, "127.0.0.1:0", serve)
-}
-
-func startServerAt(t testing.TB, addr string, serve func(net.Conn)) string {
+func startServer(t testing.TB, addr string, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -108,7 +108,7 @@ func TestPatientProxyWaitsForItsServer(t *testing.T) {
 	c := dial(t, p)
 	send(t, c, "hello")
 	wantSilence(t, c)
-	startServerAt(t, addr, func(c net.Conn) { io.Copy(c, c) })
+	startServer(t, addr, func(c net.Conn) { io.Copy(c, c) })
 	want(t, c, "hello")
 
 	p.Cut()
@@ -143,7 +143,7 @@ func TestPartitionHidesTheEndOfTheServer(t *testing.T) {
 	for _, fault := range []string{"hold", "drop"} {
 		t.Run(fault, func(t *testing.T) {
 			down := make(chan struct{})
-			p := faultproxy.Start(t, startServer(t, func(c net.Conn) {
+			p := faultproxy.Start(t, startServer(t, "127.0.0.1:0", func(c net.Conn) {
 				<-down
 				c.(*net.TCPConn).SetLinger(0)
 			}))
