@@ -168,13 +168,7 @@ func TestOptionsAreUsed(t *testing.T) {
 			case test.opts.Addr == "":
 				test.opts.Addr = plain.Addr()
 			}
-			client := redis.NewClient(&test.opts)
-			s, err := New(t.Context(), client)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
-			defer s.Close()
+			s := mustNew(t, redis.NewClient(&test.opts))
 			suites.Granted(t, s, suites.Request(names))
 			all := clients(t, server)
 			if len(all) != 1 || !strings.Contains(all[0], test.want) {
@@ -254,13 +248,7 @@ func TestOptionsOfAClusterAreUsed(t *testing.T) {
 			if o.Dialer == nil {
 				o.TLSConfig = certs.Config.Clone()
 			}
-			client := redis.NewClusterClient(o)
-			s, err := New(t.Context(), client)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
-			defer s.Close()
+			s := mustNew(t, redis.NewClusterClient(o))
 			for i := range 20 {
 				suites.Granted(t, s, suites.Request(fmt.Sprint(what, i)))
 			}
