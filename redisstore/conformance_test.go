@@ -65,10 +65,7 @@ func TestConformanceOfACluster(t *testing.T) {
 	setEngine(&option)
 	clients := make([]rueidis.Client, 8)
 	for i := range clients {
-		if clients[i], err = rueidis.NewClient(option); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(clients[i].Close)
+		clients[i] = newClient(t, option)
 		var wg sync.WaitGroup
 		for key := range 300 {
 			wg.Go(func() {

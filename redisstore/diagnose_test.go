@@ -159,17 +159,12 @@ func TestDiagnoseAClientThatReadsFromReplicas(t *testing.T) {
 	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{})
 	for name, reads := range map[string]bool{"the primary": false, "replicas": true} {
 		option := rueidis.ClientOption{
-			InitAddress: group.Addrs(), DisableCache: true, Sentinel: rueidis.SentinelOption{MasterSet: servers.SentinelName},
+			InitAddress: group.Addrs(), Sentinel: rueidis.SentinelOption{MasterSet: servers.SentinelName},
 		}
 		if reads {
 			option.SendToReplicas = func(cmd rueidis.Completed) bool { return cmd.IsReadOnly() }
 		}
-		client, err := rueidis.NewClient(option)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(client.Close)
-		s, err := New(client)
+		s, err := New(newClient(t, option))
 		if err != nil {
 			t.Fatal(err)
 		}

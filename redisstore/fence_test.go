@@ -15,23 +15,9 @@ import (
 func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
-	for kind, url := range map[string]string{
-		"single": "redis://" + server.Addr(), "cluster": "redis+cluster://" + strings.Join(cluster.Addrs(), ","),
-	} {
+	for kind, addrs := range map[string][]string{"single": {server.Addr()}, "cluster": cluster.Addrs()} {
 		t.Run(kind, func(t *testing.T) {
-			u, err := store.ParseURL(url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			option, err := optionOf(u)
-			if err != nil {
-				t.Fatal(err)
-			}
-			client, err := rueidis.NewClient(option)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
+			client := newClient(t, rueidis.ClientOption{InitAddress: addrs})
 			for _, key := range []string{"stock:1", "{user}:stock", "a{b", "42", "{42}"} {
 				write := func(token int64, command ...string) (any, error) {
 					return Fenced(t.Context(), client, key, token, command...)
@@ -77,11 +63,7 @@ func TestAnInvalidFencedWriteIsRefused(t *testing.T) {
 
 func TestAFencedScriptWritesSeveralKeysOrNone(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := newClient(t, rueidis.ClientOption{InitAddress: []string{server.Addr()}})
 	const script = `
 		if tonumber(redis.call('GET', KEYS[1]) or 10) < tonumber(ARGV[1]) then
 			return redis.error_reply('SOLD out')

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
@@ -67,27 +68,10 @@ func TestConformanceOfAQuorum(t *testing.T) {
 		Open: func(t testing.TB) store.Store {
 			return &suites.Settled{Store: openQuick3(t, url), Nodes: handles}
 		},
-		Residue:  func(t testing.TB) []string { return leftovers(nodes) },
+		Residue:  func(t testing.TB) []string { return redistest.Residue(t, nodes...) },
 		TTL:      2 * time.Second,
 		Parallel: 6, // a call is several calls
 	})
-}
-
-// leftovers returns all keys on the servers except the counters of tokens, which stay.
-func leftovers(nodes []*servers.Redis) []string {
-	return slices.DeleteFunc(keysOf(nodes, "*"), func(key string) bool {
-		return strings.HasSuffix(key, ":token") || strings.HasSuffix(key, ":holdfast:quorum:clients") // what clients tell each other
-	})
-}
-
-// keysOf returns the keys of all servers that match a pattern.
-func keysOf(nodes []*servers.Redis, pattern string) (keys []string) {
-	for _, node := range nodes {
-		for _, key := range node.Must("KEYS", pattern).([]any) {
-			keys = append(keys, node.Addr()+" "+key.(string))
-		}
-	}
-	return keys
 }
 
 func TestQuorumRejectsBadURLs(t *testing.T) {
@@ -200,12 +184,8 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 	}
 	granted(careful, "all nodes count")
 	a := granted(holder, "n")
-	servers.Poll(t, 30*time.Second, func() error {
-		if n := len(keysOf(nodes, rediscore.Prefix+"lock:n")); n != len(nodes) {
-			return fmt.Errorf("%d nodes have voted", n)
-		}
-		return nil
-	})
+	hasNotVoted := func(n *servers.Redis) bool { return n.Must("EXISTS", rediscore.Prefix+"lock:n") == int64(0) }
+	suites.Eventually(t, "not all nodes have voted", func() bool { return !slices.ContainsFunc(nodes, hasNotVoted) })
 	// The holder has the votes of nodes 0 and 1 only, as if node 2 had been cut off.
 	nodes[2].Must("DEL", rediscore.Prefix+"lock:n")
 	nodes[1].Kill()

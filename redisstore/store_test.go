@@ -17,16 +17,24 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
+// newClient returns a client of the program, which is closed at the end of the test.
+func newClient(t testing.TB, option rueidis.ClientOption) rueidis.Client {
+	t.Helper()
+	option.DisableCache = true
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
 func TestNewRefusesInvalidArguments(t *testing.T) {
 	if _, err := New(nil); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a nil client: %v, want ErrInvalid", err)
 	}
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := newClient(t, rueidis.ClientOption{InitAddress: []string{server.Addr()}})
 	for _, n := range []int{-1, 101} {
 		if _, err := New(client, Replicas(n)); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%d replicas: %v, want ErrInvalid", n, err)
@@ -37,11 +45,7 @@ func TestNewRefusesInvalidArguments(t *testing.T) {
 // rueidis does not honor the context of a call while it connects for another call.
 func TestAHungServerDelaysNoCallBeyondItsContext(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true, DisableRetry: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := newClient(t, rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableRetry: true})
 	s, err := New(client)
 	if err != nil {
 		t.Fatal(err)
