@@ -88,9 +88,7 @@ func TestQuorumRejectsBadURLs(t *testing.T) {
 		"quorum+redis://" + strings.Repeat(node.Addr()+",", 2) + "b": "every node must be a server of its own",
 		"quorum+redis://" + quorumHosts(nodes) + "," + alias:         "same server",
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		s, err := store.Open(ctx, url)
-		cancel()
+		s, err := store.Open(suites.Limited(t), url)
 		if err == nil {
 			s.Close()
 		}
