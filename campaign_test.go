@@ -75,7 +75,7 @@ func TestCampaign(t *testing.T) {
 				defer func() { inside-- }()
 				if terms == 1 {
 					<-ctx.Done()
-					want(w, context.Cause(ctx), holdfast.ErrLost)
+					want(w, context.Cause(ctx), holdfast.ErrLost, errNet)
 					time.Sleep(time.Minute) // slow to notice
 					return errors.New("does not count: it was no longer the leader")
 				}

@@ -29,18 +29,6 @@ func TestClient(t *testing.T) {
 			mustUnlock(w, lease)
 			w.free("n")
 		},
-		"readers share and writers do not": func(w *world) {
-			ctx := w.Context()
-			r1, err1 := w.c.RLock(ctx, "n")
-			r2, err2 := w.other.RLock(ctx, "n")
-			r3, err3 := w.c.TryRLock(ctx, "n")
-			must(w, errors.Join(err1, err2, err3))
-			want(w, w.try(w.other), holdfast.ErrHeld)
-			for _, r := range []*holdfast.Lease{r1, r2, r3} {
-				mustUnlock(w, r)
-			}
-			w.free("n")
-		},
 		"permits are granted up to the limit": func(w *world) {
 			ctx := w.Context()
 			first, err := w.c.Semaphore("gpu", 3).Acquire(ctx, 2)
@@ -73,16 +61,6 @@ func TestClient(t *testing.T) {
 				w.c.Do(w.Context(), "n", func(context.Context) error { panic("boom") })
 			}()
 			w.free("n")
-		},
-		"Do cancels the function and returns ErrLost on a loss": func(w *world) {
-			w.p.renew.set(failRenew)
-			err := w.c.Do(w.Context(), "n", func(ctx context.Context) error {
-				<-ctx.Done()
-				want(w, context.Cause(ctx), holdfast.ErrLost, errNet)
-				return ctx.Err()
-			})
-			w.took(29 * time.Second) // the TTL minus its margin
-			want(w, err, holdfast.ErrLost, context.Canceled)
 		},
 		"an ended wait reports the holder and the reason": func(w *world) {
 			w.lock(w.c)

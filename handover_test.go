@@ -88,23 +88,6 @@ func TestHandover(t *testing.T) {
 			served()
 			w.asked(6, 0, 6)
 		},
-		"a cancelled waiter passes its turn on": func(w *world) {
-			lease := w.lock(w.other)
-			// The first of three calls is queued at the store, and the second behind it. Both give up.
-			var over []<-chan error
-			for range 2 {
-				over = append(over, w.laterErr(w.Context(), w.c, holdfast.Wait(time.Second)))
-			}
-			got := w.later(w.c)
-			for _, over := range over {
-				want(w, <-over, context.DeadlineExceeded, holdfast.ErrHeld)
-			}
-			synctest.Wait()
-			info, _ := w.other.Inspect(w.Context(), "n")
-			equal(w, "waiters in the store", len(info.Waiters), 1)
-			mustUnlock(w, lease)
-			mustUnlock(w, <-got)
-		},
 		"a grant that is gone is not handed over": func(w *world) {
 			lease := w.lock(w.c)
 			got := w.later(w.c)

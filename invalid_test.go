@@ -146,6 +146,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		"endless keep for Once": c.Once(ctx, "n", math.MaxInt64, work),
 		"nil work for Campaign": c.Campaign(ctx, "n", nil),
 		"Once in a lease":       c.Once(ctx, "n", time.Hour, work, holdfast.Reentrant()),
+		"keep below MinHold":    c.Once(ctx, "n", time.Second, work, holdfast.MinHold(time.Minute)),
 		"no ID for Break":       c.Break(ctx, "n", store.ID{}),
 	} {
 		invalid(t, what, err, "")
@@ -154,7 +155,9 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		_, err := c.Semaphore("n", 3).Acquire(ctx, permits)
 		want(t, err, holdfast.ErrInvalid)
 	}
-	_, err := c.Semaphore("n", 0).Acquire(ctx, 1)
+	_, err := c.LockAll(ctx, nil)
+	want(t, err, holdfast.ErrInvalid)
+	_, err = c.Semaphore("n", 0).Acquire(ctx, 1)
 	invalid(t, "a semaphore without permits", err, "limit 0")
 	var none context.Context
 	for call, do := range calls {

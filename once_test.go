@@ -173,9 +173,6 @@ func TestOnce(t *testing.T) {
 			must(w, w.once(w.c, time.Second, nothing))
 			must(w, <-over)
 		},
-		"a MinHold longer than its keep is invalid": func(w *world) {
-			want(w, w.once(w.c, time.Second, w.mustNotRun, holdfast.MinHold(time.Minute)), holdfast.ErrInvalid)
-		},
 		"Forget lets it run again": func(w *world) {
 			want(w, w.other.Forget(w.Context(), "n"), holdfast.ErrNotHeld)
 			for range 2 {

@@ -29,7 +29,7 @@ func TestOpenReturnsAClientForTheStoreOfTheURL(t *testing.T) {
 func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 	for _, test := range []struct{ url, says string }{
 		{"", `want SCHEME:…, such as "redis://127.0.0.1:6379"`},
-		{"nosuch://user:s3cret@host:1/x?password=s3cret", `unknown scheme "nosuch"; registered schemes: closing, hung, memory, slowclose, unreachable`},
+		{"nosuch://user:s3cret@host:1/x?password=s3cret", `unknown scheme "nosuch"; registered schemes: hung, memory, slowclose, unreachable`},
 		{"memory:?colour=s3cret", `unknown parameter "colour"`},
 		{"memory://s3cret@host", "memory"},
 		{"user:s3cret@tcp(host:3306)/db", `unknown scheme "user"`},
@@ -48,33 +48,12 @@ func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 	}
 }
 
-// A closing store says when it is closed.
-type closing struct {
-	store.Store
-	closed chan struct{}
-}
-
-func (c *closing) Close() error {
-	close(c.closed)
-	return c.Store.Close()
-}
-
-var opened *closing // the store that "closing:" opened last
-
-func init() {
-	store.Register("closing", func(ctx context.Context, _ *store.URL) (store.Store, error) {
-		s, err := store.Open(ctx, "memory:")
-		opened = &closing{s, make(chan struct{})}
-		return opened, err
-	})
-}
-
 func TestOpenRefusesBadOptionsAndClosesTheStore(t *testing.T) {
-	_, err := holdfast.Open(t.Context(), "closing:", holdfast.WithTTL(-time.Second))
-	want(t, err, holdfast.ErrInvalid)
-	if !isDone(opened.closed) {
-		t.Error("the store stayed open")
-	}
+	bubble(t, func(w *world) {
+		_, err := holdfast.Open(w.Context(), "slowclose:", holdfast.WithTTL(-time.Second))
+		want(w, err, holdfast.ErrInvalid)
+		w.took(2 * time.Second) // as long as Close of this store
+	})
 }
 
 func TestRegisterPanicsOnADuplicateScheme(t *testing.T) {

@@ -163,14 +163,18 @@ func TestQueue(t *testing.T) {
 			equal(w, "served", fmt.Sprint(events), "[r1 r2 w r3 r4]")
 			w.took(3 * time.Second)
 		},
-		"the next local waiter inherits the place of a cancelled one": func(w *world) {
+		"the next local waiter inherits the place of cancelled ones": func(w *world) {
 			lease := w.lock(w.other)
 			ctx, cancel := context.WithCancel(w.Context())
 			over := w.laterErr(ctx, w.c) // is first in the queue
+			behind := w.laterErr(w.Context(), w.c, holdfast.Wait(time.Second))
 			local, remote := w.later(w.c), w.later(w.client())
+			want(w, <-behind, context.DeadlineExceeded, holdfast.ErrHeld)
 			cancel()
 			want(w, <-over, context.Canceled)
 			synctest.Wait()
+			info, _ := w.other.Inspect(w.Context(), "n")
+			equal(w, "waiters in the store", len(info.Waiters), 2)
 			mustUnlock(w, lease)
 			synctest.Wait()
 			equal(w, "grants of a call that came later", len(remote), 0)
