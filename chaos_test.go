@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/memstore"
@@ -16,7 +17,7 @@ type chaos struct {
 	*memstore.Store
 	mu      sync.Mutex
 	rng     *rand.Rand
-	on      bool
+	calm    *atomic.Bool // there are no more faults
 	instant bool
 	noQueue bool
 	short   bool // no faults, but short grants for requests that queue
@@ -32,7 +33,7 @@ func (p *chaos) n(n int) int {
 func (p *chaos) faulty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.on && p.rng.IntN(100) < p.level
+	return !p.calm.Load() && p.rng.IntN(100) < p.level
 }
 
 func (p *chaos) Capabilities() store.Capabilities {
@@ -149,17 +150,12 @@ func (p *chaos) Release(ctx context.Context, name string, id store.ID, keep stor
 
 func (p *chaos) Renew(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
 	out, err := callFor(ctx, p, func(ctx context.Context) ([]store.Renewed, error) { return p.Store.Renew(ctx, g) })
-	if err != nil {
-		return nil, err
-	}
-	if p.faulty() {
-		res := append([]store.Renewed(nil), out...)
-		for i := range res {
+	if err == nil && p.faulty() {
+		for i := range out {
 			if p.n(2) == 0 {
-				res[i] = store.Renewed{}
+				out[i] = store.Renewed{}
 			}
 		}
-		return res, nil
 	}
-	return out, nil
+	return out, err
 }
