@@ -245,10 +245,7 @@ func TestStrategies(t *testing.T) {
 			c, seen := w.observed()
 			panics := holdfast.Retry(holdfast.StrategyFunc(func(int, error) (time.Duration, bool) { panic("no") }))
 			w.p.acquire.set(failAcquire)
-			func() {
-				defer func() { recover() }()
-				c.Lock(w.Context(), "n", panics)
-			}()
+			equal(w, "panic of Lock", panicOf(func() { c.Lock(w.Context(), "n", panics) }), any("no"))
 			if e := seen.last(holdfast.EventGaveUp); e.Err == nil {
 				w.Errorf("%+v", e)
 			}
@@ -256,10 +253,7 @@ func TestStrategies(t *testing.T) {
 			_, err := c.Lock(w.Context(), "n", holdfast.Wait(time.Hour))
 			must(w, err)
 			mustLock(w, w.other, "z")
-			func() {
-				defer func() { recover() }()
-				c.LockAll(w.Context(), []string{"a", "z"}, panics)
-			}()
+			equal(w, "panic of LockAll", panicOf(func() { c.LockAll(w.Context(), []string{"a", "z"}, panics) }), any("no"))
 			w.free("a")
 		},
 		"a strategy keeps its pace in an outage while others wait": func(w *world) {

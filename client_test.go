@@ -56,10 +56,8 @@ func TestClient(t *testing.T) {
 				equal(w, "error of Do", err, result)
 				w.free("n")
 			}
-			func() {
-				defer func() { equal(w, "panic that reached the caller", recover(), any("boom")) }()
-				w.c.Do(w.Context(), "n", func(context.Context) error { panic("boom") })
-			}()
+			boom := func(context.Context) error { panic("boom") }
+			equal(w, "panic that reached the caller", panicOf(func() { w.c.Do(w.Context(), "n", boom) }), any("boom"))
 			w.free("n")
 		},
 		"an ended wait reports the holder and the reason": func(w *world) {

@@ -198,60 +198,47 @@ func TestLeaseContexts(t *testing.T) {
 func TestALeaseDoesNotGrow(t *testing.T) {
 	type key struct{}
 	request := func(i int) context.Context { return context.WithValue(t.Context(), key{}, i) }
-	parents := map[string]func(i int) context.Context{
-		"Background":                  func(int) context.Context { return context.Background() },
-		"values without cancellation": func(i int) context.Context { return context.WithoutCancel(request(i)) },
-		"values of one parent":        request,
-		"parents that end":            nil,
-		"contexts of another lease":   nil,
-		"reentrant leases":            nil,
+	c := newClient(t, memstore.New())
+	lease, other := mustLock(t, c, "n"), mustLock(t, c, "m")
+	ctx := lease.Context(t.Context())
+	child, cancel := context.WithCancel(lease.Context(request(1)))
+	defer cancel()
+	for what, add := range map[string]func(i int){
+		"Background":                  func(int) { lease.Context(context.Background()) },
+		"values without cancellation": func(i int) { lease.Context(context.WithoutCancel(request(i))) },
+		"values of one parent":        func(i int) { lease.Context(request(i)) },
+		"contexts of another lease":   func(i int) { lease.Context(other.Context(request(i))) },
+		"parents that end": func(int) {
+			ctx, cancel := context.WithCancel(t.Context())
+			lease.Context(ctx)
+			cancel()
+			runtime.Gosched() // the clean-up runs on its own goroutine
+		},
+		"reentrant leases": func(int) {
+			inner, err := c.Lock(ctx, "n", holdfast.Reentrant())
+			must(t, err)
+			mustUnlock(t, inner)
+		},
+	} {
+		heap := heapInUse()
+		const n = 20_000
+		for i := range n {
+			add(i)
+		}
+		each := uint64(100)
+		for range 100 {
+			if each = (max(heapInUse(), heap) - heap) / n; each < 40 { // an entry needs hundreds
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if each >= 40 {
+			t.Errorf("%s: each keeps %d bytes", what, each)
+		}
 	}
-	for name, parent := range parents {
-		t.Run(name, func(t *testing.T) {
-			c := newClient(t, memstore.New())
-			lease := mustLock(t, c, "n")
-			ctx := lease.Context(t.Context())
-			child, cancel := context.WithCancel(lease.Context(request(1)))
-			defer cancel()
-			other := mustLock(t, c, "m")
-			add := func(i int) { lease.Context(parent(i)) }
-			switch name {
-			case "contexts of another lease":
-				parent = func(i int) context.Context { return other.Context(request(i)) }
-			case "parents that end":
-				add = func(int) {
-					ctx, cancel := context.WithCancel(t.Context())
-					lease.Context(ctx)
-					cancel()
-					runtime.Gosched() // the clean-up runs on its own goroutine
-				}
-			case "reentrant leases":
-				add = func(int) {
-					inner, err := c.Lock(ctx, "n", holdfast.Reentrant())
-					must(t, err)
-					mustUnlock(t, inner)
-				}
-			}
-			heap := heapInUse()
-			const n = 20_000
-			for i := range n {
-				add(i)
-			}
-			each := uint64(100)
-			for range 100 {
-				if each = (max(heapInUse(), heap) - heap) / n; each < 40 { // an entry needs hundreds
-					break
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			if each >= 40 {
-				t.Errorf("each keeps %d bytes", each)
-			}
-			mustUnlock(t, lease)
-			want(t, context.Cause(ctx), holdfast.ErrNotHeld)
-			want(t, context.Cause(child), holdfast.ErrNotHeld)
-		})
-	}
+	mustUnlock(t, lease)
+	want(t, context.Cause(ctx), holdfast.ErrNotHeld)
+	want(t, context.Cause(child), holdfast.ErrNotHeld)
 }
 
 // The tests below run in real time: two leases share a grant, and both are used at the same moment.

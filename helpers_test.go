@@ -325,6 +325,13 @@ func invalid(t testing.TB, what string, err error, text string) {
 	}
 }
 
+// panicOf returns the value with which f panics.
+func panicOf(f func()) (value any) {
+	defer func() { value = recover() }()
+	f()
+	return nil
+}
+
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {

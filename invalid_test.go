@@ -231,13 +231,9 @@ func FuzzOptions(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Close())
 		page, err := s.List(context.Background(), store.Query{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, lock := range page.Locks {
 			for _, h := range lock.Holders {
 				if h.State != store.Cooling {

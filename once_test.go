@@ -78,10 +78,8 @@ func TestOnce(t *testing.T) {
 		"it can run again after a run that failed, panicked, was lost or was downgraded": func(w *world) {
 			want(w, w.once(w.c, time.Hour, func(context.Context) error { return errNet }), errNet)
 			w.free("n")
-			func() {
-				defer func() { recover() }()
-				w.once(w.c, time.Hour, func(context.Context) error { panic("boom") })
-			}()
+			boom := func(context.Context) error { panic("boom") }
+			equal(w, "panic of Once", panicOf(func() { w.once(w.c, time.Hour, boom) }), any("boom"))
 			w.free("n")
 			want(w, w.once(w.c, time.Hour, func(ctx context.Context) error {
 				<-ctx.Done()

@@ -58,13 +58,9 @@ func TestOpenRefusesBadOptionsAndClosesTheStore(t *testing.T) {
 
 func TestRegisterPanicsOnADuplicateScheme(t *testing.T) {
 	for _, scheme := range []string{"memory", "", "Upper", "a b"} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("Register(%q) did not panic", scheme)
-				}
-			}()
-			store.Register(scheme, func(context.Context, *store.URL) (store.Store, error) { return nil, nil })
-		}()
+		open := func(context.Context, *store.URL) (store.Store, error) { return nil, nil }
+		if panicOf(func() { store.Register(scheme, open) }) == nil {
+			t.Errorf("Register(%q) did not panic", scheme)
+		}
 	}
 }
