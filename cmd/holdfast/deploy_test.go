@@ -37,11 +37,7 @@ func (s *site) runTwice(line, job string) {
 	line = strings.Replace(line, job, s.path("job"), 1)
 	var hosts []*process
 	for range 2 {
-		p := s.command()
-		p.cmd = exec.Command("/bin/sh", "-c", line)
-		p.cmd.Env, p.cmd.Dir = append(s.env, "PATH="+filepath.Dir(command)+":"+os.Getenv("PATH")), s.dir
-		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
-		hosts = append(hosts, p.start())
+		hosts = append(hosts, s.program("/bin/sh", "-c", line).start())
 	}
 	for _, p := range hosts {
 		p.wantCode(0)
@@ -127,10 +123,8 @@ func TestAHostThatBootsLateNeitherRepeatsNorSkipsANight(t *testing.T) {
 		{"2026-01-04 01:00", 3},    // all hosts were off at 02:00 of the third
 		{"2026-01-04 02:00", 4},
 	} {
-		p := s.command()
-		p.cmd = exec.Command("/bin/sh", "-c", line)
-		p.cmd.Env, p.cmd.Dir = append(s.env, "NOW="+start.now, "PATH="+s.dir+":"+filepath.Dir(command)+":"+os.Getenv("PATH")), s.dir
-		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+		p := s.program("/bin/sh", "-c", line)
+		p.cmd.Env = append(s.env, "NOW="+start.now, "PATH="+s.dir+":"+filepath.Dir(command)+":"+os.Getenv("PATH"))
 		p.start().wantCode(0)
 		if runs := strings.Count(s.read("runs"), "run\n"); runs != start.runs {
 			t.Fatalf("after the start at %s: %d runs, want %d", start.now, runs, start.runs)
@@ -208,11 +202,7 @@ func TestTheDeploymentHasOneLeader(t *testing.T) {
 	line = strings.Replace(line, "/app/scheduler", s.path("job"), 1)
 	var pods []*process
 	for range 2 {
-		p := s.command()
-		p.cmd = exec.Command(command, strings.Fields(line)[1:]...)
-		p.cmd.Env, p.cmd.Dir = s.env, s.dir
-		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
-		pods = append(pods, p.start())
+		pods = append(pods, s.start(strings.Fields(line)[1:]...))
 		s.exists("locks.db")
 	}
 	leaders := func() int { return strings.Count(s.read("leaders"), "\n") }

@@ -25,8 +25,7 @@ import (
 // The tests run the built command as its users do, with arguments, signals, files and exit
 // codes.
 
-// patience limits how long a test waits for an event. Only a failing test waits that long.
-const patience = 30 * time.Second
+var until = suites.Eventually
 
 var (
 	command    string   // the built holdfast
@@ -92,14 +91,15 @@ type site struct {
 	dir   string
 	env   []string
 	file  string      // the holdfast that it runs
-	store store.Store // for look, which opens it
+	store store.Store // that open has opened
 }
 
 func newSite(t *testing.T) *site {
 	t.Parallel()
 	dir := t.TempDir()
 	return &site{t: t, dir: dir, file: command, env: append(os.Environ(),
-		"HOLDFAST_STORE=sqlite:"+filepath.Join(dir, "locks.db"), "DIR="+dir, "TERM=xterm", "PS1=", "LC_ALL=C")}
+		"HOLDFAST_STORE=sqlite:"+filepath.Join(dir, "locks.db"), "DIR="+dir, "TERM=xterm", "PS1=", "LC_ALL=C",
+		"PATH="+filepath.Dir(command)+":"+os.Getenv("PATH"))}
 }
 
 // newPlainSite is like newSite, for tests that start many processes with little concurrency.
@@ -124,8 +124,11 @@ type process struct {
 }
 
 // command prepares holdfast with these arguments.
-func (s *site) command(args ...string) *process {
-	p := &process{t: s.t, cmd: exec.Command(s.file, args...), ended: make(chan struct{})}
+func (s *site) command(args ...string) *process { return s.program(s.file, args...) }
+
+// program prepares a program, which finds holdfast in PATH.
+func (s *site) program(file string, args ...string) *process {
+	p := &process{t: s.t, cmd: exec.Command(file, args...), ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = s.env, s.dir
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	return p
@@ -176,7 +179,7 @@ func (p *process) wait() int {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(suites.Patience):
 		p.t.Fatalf("%s does not end\nstdout: %s\nstderr: %s", p.cmd, &p.out, &p.err)
 	}
 	return p.code()
@@ -219,16 +222,6 @@ func (p *process) wantErrParts(parts ...string) {
 	for _, part := range parts {
 		if !strings.Contains(p.err.String(), part) {
 			p.t.Fatalf("%s: stderr does not say %q: %s", p.cmd, part, &p.err)
-		}
-	}
-}
-
-// until waits until a condition is true.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(3 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("did not happen in time: %s", what)
 		}
 	}
 }
@@ -301,9 +294,8 @@ func (s *site) held(name string) {
 	until(s.t, name+" is held", func() bool { return len(s.look(name).Holders) == 1 })
 }
 
-// look reads a lock from the store of the site. It is called often, and running holdfast each
-// time would slow down the other processes.
-func (s *site) look(name string) store.Lock {
+// open opens the store of the site in the test itself.
+func (s *site) open() store.Store {
 	s.t.Helper()
 	if s.store == nil {
 		st, err := sqlitestore.Open(s.t.Context(), s.path("locks.db"))
@@ -313,7 +305,14 @@ func (s *site) look(name string) store.Lock {
 		s.t.Cleanup(func() { st.Close() })
 		s.store = st
 	}
-	page, err := s.store.List(s.t.Context(), store.Query{Name: name})
+	return s.store
+}
+
+// look reads a lock from the store of the site. It is called often, and running holdfast each
+// time would slow down the other processes.
+func (s *site) look(name string) store.Lock {
+	s.t.Helper()
+	page, err := s.open().List(s.t.Context(), store.Query{Name: name})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -3,17 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A screen is a terminal, with the test as its user.
@@ -50,9 +46,7 @@ func (s *site) terminalOf(size unix.Winsize, args ...string) *screen {
 		s.t.Fatal(err)
 	}
 	defer slave.Close()
-	x := &screen{process: s.command(), keyboard: master}
-	x.cmd = exec.Command(args[0], args[1:]...)
-	x.cmd.Env, x.cmd.Dir = append(s.env, "PATH="+filepath.Dir(command)+":"+os.Getenv("PATH")), s.dir
+	x := &screen{process: s.program(args[0], args[1:]...), keyboard: master}
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	s.t.Cleanup(func() {
@@ -119,11 +113,9 @@ func TestTheJobHasTheTerminal(t *testing.T) {
 // A serial console does not know its size.
 func TestControlCharactersAreEscapedOnATerminalOfUnknownSize(t *testing.T) {
 	s := newSite(t)
-	s.look("") // opens the store
-	req := store.Request{Name: "a", ID: store.NewID(), Weight: 1, Tokens: 1, TTL: time.Minute, Owner: "\x1b]0;owned\x07\u009b31m", Meta: "\r\u202ex"}
-	if answer, err := s.store.Acquire(t.Context(), req); err != nil || !answer.Granted() {
-		t.Fatal(answer, err)
-	}
+	req := suites.Request("a")
+	req.Owner, req.Meta = "\x1b]0;owned\x07\u009b31m", "\r\u202ex"
+	suites.Granted(t, s.open(), req)
 	x := s.terminalOf(unix.Winsize{}, command, "run", "a", "--", "true")
 	x.shows("31m")
 	if seen := x.seen.String(); strings.Contains(seen, "\x1b]") || strings.ContainsAny(seen, "\x07\u009b\u202e") || !strings.Contains(seen, `\u001b]0;owned\u0007`) {
@@ -267,11 +259,7 @@ func TestTheTerminalIsRestoredAfterAKilledJob(t *testing.T) {
 func TestWatchFillsTheScreen(t *testing.T) {
 	s := newSite(t)
 	for i := range 30 {
-		s.look("")
-		req := store.Request{Name: fmt.Sprintf("n%02d", i), ID: store.NewID(), Weight: 1, TTL: time.Minute, Tokens: 1}
-		if answer, err := s.store.Acquire(t.Context(), req); err != nil || !answer.Granted() {
-			t.Fatal(answer, err)
-		}
+		suites.Granted(t, s.open(), suites.Request(fmt.Sprintf("n%02d", i)))
 	}
 	x := s.terminal(command, "watch", "--interval", "0.1")
 	x.shows("30 held, 0 done, 0 waiting")
