@@ -92,6 +92,9 @@ func TestExitCodes(t *testing.T) {
 		{"script without a first line #!", 126, "#!/bin/sh", []string{"run", "a", "--", "./noshebang"}},
 		{"not found", 127, "command not found", []string{"run", "a", "--", "no-such-command"}},
 		{"no such file", 127, "command not found", []string{"run", "a", "--", "./no-such-file"}},
+		{"port out of range", 64, "--listen: listen tcp: address 99999: invalid port; choose a port that is free", []string{"ui", "--listen", "127.0.0.1:99999"}},
+		{"doctor without a finding", 0, "", []string{"doctor"}},
+		{"doctor with a warning", 1, "", []string{"doctor", "--ttl", "1us"}}, // no store is fast enough for that
 		{"unknown command", 64, `unknown command "shwo" (did you mean: holdfast show?)`, []string{"shwo", "a"}},
 		{"no command at all", 64, "holdfast help", nil},
 		{"command like no other", 64, `unknown command "zzzzzz"; see: holdfast help`, []string{"zzzzzz"}},
@@ -103,7 +106,8 @@ func TestExitCodes(t *testing.T) {
 		{"flag without a command", 64, "unknown flag: --store", []string{"--store", "x"}},
 		{"too many arguments", 64, `unexpected argument "b"`, []string{"show", "a", "b"}},
 		{"break without an id", 64, "--id is missing", []string{"break", "busy"}},
-		{"break of a free lock", 79, "no longer held under that ID", []string{"break", "a", "--id", strings.Repeat("1", 32)}},
+		{"break of a free lock", 79, "no longer held under that ID: released, broken, expired, or lost by the store; see: holdfast show a", []string{"break", "a", "--id", strings.Repeat("1", 32)}},
+		{"break under another id", 79, `"busy" is no longer held under that ID`, []string{"break", "busy", "--id", strings.Repeat("1", 32)}},
 		{"malformed id", 64, "32 hexadecimal digits", []string{"release", "a", "--id", "1"}},
 		{"release of a free lock", 79, "no longer held under that ID", []string{"release", "a", "--id", strings.Repeat("1", 32)}},
 		{"renewal of a free lock", 79, "no longer held under that ID", []string{"renew", "a", "--id", strings.Repeat("1", 32)}},
@@ -131,18 +135,24 @@ func TestBadInputChangesNothing(t *testing.T) {
 		{"run", "a\n", "--", "true"},
 		{"run", "a"},
 		{"run", "--grace", "1h", "a", "--", "true"},
-		{"run", "a", "--", "no-such-command"},
 		{"run", "--no-such-flag", "a", "--", "true"},
 		{"ls", "\x01"},
 		{"show", ""},
 		{"acquire", strings.Repeat("x", 600)},
 		{"renew", "a"},
+		{"bench", "--time", "0"},
+		{"bench", "--time", "2m"},
+		{"bench", "--goroutines", "0"},
+		{"bench", "--goroutines", "1025"},
+		{"bench", "extra"},
+		{"ui", "--listen", "7117"},
+		{"ui", "--interval", "1ms"},
+		{"ui", "--allow-break"},
+		{"ui", "extra"},
 	} {
-		p := s.run(args...)
-		if code := p.code(); code != exitUsage && code != exitNotFound {
-			t.Errorf("%q: exit code %d", args, code)
-		}
+		s.run(args...).wantCode(exitUsage)
 	}
+	s.run("run", "a", "--", "no-such-command").wantCode(exitNotFound)
 	if _, err := s.stat("locks.db"); err == nil {
 		t.Error("the store was created")
 	}

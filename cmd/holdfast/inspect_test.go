@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/sqlitestore"
-	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 func TestLsAndShowDescribeHoldersAndWaiters(t *testing.T) {
@@ -76,20 +75,11 @@ func TestLsAndShowDescribeHoldersAndWaiters(t *testing.T) {
 
 func TestControlCharactersAreEscaped(t *testing.T) {
 	s := newSite(t)
-	st, err := sqlitestore.Open(t.Context(), s.path("locks.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
 	const nasty = "\x1b]0;\x07\u202ex\u009b\x7f"
 	for _, name := range []string{"plain", nasty} {
-		_, err := st.Acquire(t.Context(), store.Request{
-			Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, Tokens: 1,
-			TTL: time.Minute, Owner: nasty, Meta: nasty,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := suites.Request(name)
+		req.Owner, req.Meta = nasty, nasty
+		suites.Granted(t, s.open(), req)
 	}
 	for _, args := range [][]string{{"ls"}, {"ls", "--names"}, {"show", "plain"}, {"run", "-n", "plain", "--", "true"}, {"ls", "--json"}, {"show", "--json", "plain"}, {"run", "-n", "--json", "plain", "--", "true"}} {
 		p := s.run(args...)
@@ -103,20 +93,6 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	}
 	if l := decode[lockJSON](t, s.ok("show", "--json", "plain")); l.Holders[0].Meta != nasty {
 		t.Errorf("JSON must contain the text unchanged, not %q", l.Holders[0].Meta)
-	}
-}
-
-func TestBreakEndsOnlyTheGrantWithThatID(t *testing.T) {
-	s := newSite(t)
-	s.ok("acquire", "a")
-	old := s.show("a").Holders[0].ID
-	s.run("break", "a", "--id", old).wantCode(0)
-	s.ok("acquire", "a")
-	p := s.run("break", "a", "--id", old)
-	p.wantCode(79)
-	p.wantErr("no longer held under that ID", "holdfast show a")
-	if len(s.show("a").Holders) != 1 {
-		t.Error("the next holder's lock was broken")
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -35,17 +34,15 @@ func TestANarrowTableKeepsTheNames(t *testing.T) {
 		}
 	}
 	// The columns are cut one after the other.
-	for width, want := range map[string]string{
-		"130": "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692472766 1h00m 20s - nightly run of the importer",
-		"120": "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692472766 1h00m 20s - nightly run of ",
-		"100": "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692",
-		"90":  "web-frontend-7f9c5d/31",
+	for width, want := range map[int]string{
+		130: "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692472766 1h00m 20s - nightly run of the importer",
+		120: "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692472766 1h00m 20s - nightly run of ",
+		100: "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692",
+		90:  "web-frontend-7f9c5d/31",
 	} {
-		var n int
-		fmt.Sscan(width, &n)
-		line := strings.Join(strings.Fields(lockTable(all).lines(n)[1]), " ")
+		line := strings.Join(strings.Fields(lockTable(all).lines(width)[1]), " ")
 		if !strings.HasPrefix(line, "order:1001 "+want) {
-			t.Errorf("width %s: %q, want %q…", width, line, want)
+			t.Errorf("width %d: %q, want %q…", width, line, want)
 		}
 	}
 }

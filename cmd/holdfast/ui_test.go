@@ -5,7 +5,6 @@ package main
 import (
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,17 +92,4 @@ func TestUIShowsWhichStoreItIs(t *testing.T) {
 		p.signal(syscall.SIGTERM)
 		p.wantCode(0)
 	}
-}
-
-func TestUIChecksItsFlagsFirst(t *testing.T) {
-	s := newSite(t)
-	for _, args := range [][]string{{"--listen", "7117"}, {"--interval", "1ms"}, {"--allow-break"}, {"extra"}} {
-		s.run(append([]string{"ui"}, args...)...).wantCode(64)
-	}
-	if _, err := os.Stat(s.path("locks.db")); err == nil {
-		t.Error("a usage error touched the store")
-	}
-	p := s.run("ui", "--listen", "127.0.0.1:99999")
-	p.wantCode(64)
-	p.wantErr("--listen: listen tcp: address 99999: invalid port; choose a port that is free")
 }
