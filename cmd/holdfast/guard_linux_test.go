@@ -66,14 +66,11 @@ func (g *bareGuard) hears(want string) {
 	}
 }
 
-// processState returns the state of a process as ps(1) shows it.
-func processState(pid int) string {
+// processState returns the state of a process as ps(1) shows it, and its parent.
+func processState(pid int) (state string, parent int) {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) == 0 {
-		return ""
-	}
-	return fields[0]
+	fmt.Sscan(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), &state, &parent)
+	return state, parent
 }
 
 func TestAGuardThatWasStoppedReadsAllMessagesBeforeItActs(t *testing.T) {
@@ -94,7 +91,7 @@ func TestAGuardThatWasStoppedReadsAllMessagesBeforeItActs(t *testing.T) {
 		g.killIn(100 * time.Millisecond)
 		pid := g.cmd.Process.Pid
 		syscall.Kill(pid, syscall.SIGSTOP)
-		until(t, "the guard is stopped", func() bool { return processState(pid) == "T" })
+		until(t, "the guard is stopped", func() bool { state, _ := processState(pid); return state == "T" })
 		time.Sleep(150 * time.Millisecond) // until the kill time of the last message has passed
 		g.killIn(time.Minute)
 		g.to.WriteString("done\n")
@@ -102,7 +99,7 @@ func TestAGuardThatWasStoppedReadsAllMessagesBeforeItActs(t *testing.T) {
 		if err := g.cmd.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		if job.Process.Signal(syscall.Signal(0)) != nil || processState(job.Process.Pid) == "Z" {
+		if dead(job.Process.Pid) {
 			t.Fatal("the guard killed the job in spite of a later message")
 		}
 	}

@@ -20,16 +20,9 @@ func (s *site) guardOf(p *process) int {
 		s.t.Fatal(err)
 	}
 	for _, dir := range dirs {
-		stat, err1 := os.ReadFile(dir + "/stat")
-		comm, err2 := os.ReadFile(dir + "/comm")
-		if err1 != nil || err2 != nil || string(comm) != "hf-guard\n" {
-			continue
-		}
-		var parent int
-		var state string
-		fmt.Sscan(string(stat[strings.LastIndex(string(stat), ")")+1:]), &state, &parent)
-		if parent == p.cmd.Process.Pid && state != "Z" {
-			pid, _ := strconv.Atoi(filepath.Base(dir))
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		comm, _ := os.ReadFile(dir + "/comm")
+		if state, parent := processState(pid); string(comm) == "hf-guard\n" && parent == p.cmd.Process.Pid && state != "Z" {
 			return pid
 		}
 	}
@@ -39,26 +32,14 @@ func (s *site) guardOf(p *process) int {
 // The daemon has another session and no parent; timeout(1) creates a group of its own.
 func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
 	s := newSite(t)
-	file, err := os.Create(s.path("events.job"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
 	script := fmt.Sprintf(`trap '' TERM; "$@"; timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; wait`, os.Args[0], s.path("beats"))
-	args := append([]string{"run", "--json-fd", "3", "--ttl", lostTTL, "a", "-c", script, "--"}, s.beatArgs("escape", "daemon")...)
-	p := s.command(args...)
-	p.cmd.ExtraFiles = []*os.File{file}
-	p.start()
+	p := s.runLogged("job", append([]string{"a", "-c", script, "--"}, s.beatArgs("escape", "daemon")...)...)
 	s.beating("daemon")
 	s.beating("child")
 	s.hog(writeLock)
 	p.wantCode(79)
 	for _, name := range []string{"daemon", "child"} {
-		_, last := s.beats(name)
-		if deadline := s.deadline("events.job"); !last.Before(deadline) {
-			t.Errorf("the %s lived until %v after the deadline", name, last.Sub(deadline))
-		}
-		s.silent(name)
+		s.wasEndedInTime(name)
 	}
 }
 
@@ -135,7 +116,7 @@ func TestTheGuardFindsTheJobOfAHolderThatIsDying(t *testing.T) {
 
 func TestKillallAndPkillOfHoldfastSpareTheGuard(t *testing.T) {
 	s := newSite(t)
-	p := s.runBeats("job", "beat")
+	p := s.runBeats("job")
 	s.beating("job")
 	var guard int
 	until(t, "a guard", func() bool { guard = s.guardOf(p); return guard != 0 })

@@ -31,18 +31,23 @@ func (s *site) deadline(events string) time.Time {
 	return last
 }
 
-// runBeats starts a run whose job ignores requests to end. The events go to a file.
-func (s *site) runBeats(name, part string, flags ...string) *process {
+// runLogged starts a run with a short TTL. Its events go to a file.
+func (s *site) runLogged(name string, args ...string) *process {
 	s.t.Helper()
 	file, err := os.Create(s.path("events." + name))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer file.Close()
-	args := append([]string{"run", "--json-fd", "3", "--ttl", lostTTL}, flags...)
-	p := s.command(append(append(args, "a", "--"), s.beatArgs(part, name)...)...)
+	p := s.command(append([]string{"run", "--json-fd", "3", "--ttl", lostTTL}, args...)...)
 	p.cmd.ExtraFiles = []*os.File{file}
 	return p.start()
+}
+
+// runBeats is like runLogged, with a job that ignores requests to end.
+func (s *site) runBeats(name string, flags ...string) *process {
+	s.t.Helper()
+	return s.runLogged(name, append(append(flags, "a", "--"), s.beatArgs("beat", name)...)...)
 }
 
 func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
@@ -61,11 +66,11 @@ func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
 	} {
 		t.Run(test.how, func(t *testing.T) {
 			s := newSite(t)
-			p := s.runBeats("job", "beat")
+			p := s.runBeats("job")
 			s.beating("job")
 			test.harm(s)
 			p.wantCode(79)
-			s.wasEndedInTime(p, "job")
+			s.wasEndedInTime("job")
 			p.wantErrParts(test.says, "sent SIGTERM to the job, SIGKILL follows in ", `lost "a": it could not be renewed in time`, "ended by SIGKILL")
 			if got := kinds(s.events(s.read("events.job"))); !strings.Contains(got, "ending killed lost") {
 				t.Errorf("events: %s", got)
@@ -74,12 +79,12 @@ func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// wasEndedInTime checks that the job ended before the deadline.
-func (s *site) wasEndedInTime(p *process, name string) {
+// wasEndedInTime checks that a process of the job ended before the deadline of the job.
+func (s *site) wasEndedInTime(name string) {
 	s.t.Helper()
 	_, last := s.beats(name)
-	if deadline := s.deadline("events." + name); !last.Before(deadline) {
-		s.t.Errorf("the job lived until %v after the deadline", last.Sub(deadline))
+	if deadline := s.deadline("events.job"); !last.Before(deadline) {
+		s.t.Errorf("%s lived until %v after the deadline", name, last.Sub(deadline))
 	}
 	s.silent(name)
 }
@@ -159,7 +164,7 @@ func TestMaxHoldEndsTheJob(t *testing.T) {
 
 func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
 	s := newSite(t)
-	p := s.runBeats("job", "beat", "--grace", "0.2")
+	p := s.runBeats("job", "--grace", "0.2")
 	s.beating("job")
 	id := s.show("a").Holders[0].ID
 	brk := s.run("break", "a", "--id", id)
@@ -194,9 +199,9 @@ func TestAJobThatExitsWith0AfterItsLockWasBrokenHasNotSucceeded(t *testing.T) {
 
 func TestAJobIsDeadBeforeTheLockOfAKilledHolderIsFree(t *testing.T) {
 	s := newSite(t)
-	first := s.runBeats("first", "beat")
+	first := s.runBeats("first")
 	s.beating("first")
-	second := s.runBeats("second", "beat")
+	second := s.runBeats("second")
 	s.waiting("a", 1)
 	killed := time.Now()
 	first.signal(syscall.SIGKILL)
@@ -214,9 +219,9 @@ func TestAJobIsDeadBeforeTheLockOfAKilledHolderIsFree(t *testing.T) {
 
 func TestAJobIsDeadBeforeTheLockOfAStoppedHolderIsFree(t *testing.T) {
 	s := newSite(t)
-	first := s.runBeats("first", "beat")
+	first := s.runBeats("first")
 	s.beating("first")
-	second := s.runBeats("second", "beat")
+	second := s.runBeats("second")
 	s.waiting("a", 1)
 	// Stop it right after a renewal. A process that is stopped during a renewal would block the
 	// file for all other processes.
