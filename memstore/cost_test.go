@@ -46,8 +46,10 @@ func TestUncontendedPairHasAtMost4Allocations(t *testing.T) {
 	defer s.Close()
 	req := request("order:42")
 	if n := testing.AllocsPerRun(1000, func() {
-		granted(t, s, req)
-		release(t, s, req)
+		s.Acquire(t.Context(), req)
+		if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
 	}); n > 4 {
 		t.Errorf("%v allocations", n)
 	}

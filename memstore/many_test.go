@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -18,11 +19,10 @@ func TestTheHoldersOfALargeSemaphoreAreRenewedInTime(t *testing.T) {
 	defer s.Close()
 	var renewals []store.Renewal
 	for range holders {
-		req := store.Request{Name: "n", ID: store.NewID(), Mode: store.Permits, Weight: 1, Limit: holders, TTL: time.Hour, Tokens: 1}
-		if answer, err := s.Acquire(t.Context(), req); err != nil || !answer.Granted() {
-			t.Fatalf("%+v, %v", answer, err)
-		}
-		renewals = append(renewals, store.Renewal{Name: req.Name, ID: req.ID, Mode: req.Mode, TTL: req.TTL})
+		req := request("n")
+		req.Mode, req.Limit, req.TTL = store.Permits, holders, time.Hour
+		granted(t, s, req)
+		renewals = append(renewals, suites.Renewal(req))
 	}
 	begin := time.Now()
 	if _, err := s.Renew(t.Context(), renewals); err != nil {

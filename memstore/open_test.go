@@ -59,8 +59,7 @@ func TestCloseKeepsGrantsUntilTheirTTLIsOver(t *testing.T) {
 		a, b := open(t, "memory:"), open(t, "memory:")
 		defer b.Close()
 		granted(t, a, request("order"))
-		w := request("order")
-		w.Queue = true
+		w := queued("order")
 		refused(t, a, w)
 		ended := make(chan error, 2)
 		for _, s := range []*memstore.Store{a, b} {
@@ -91,8 +90,7 @@ func TestHandlesCanBeOpenedAndClosedConcurrently(t *testing.T) {
 				s := open(t, "memory:busy")
 				ended := make(chan error)
 				go func() {
-					req := request("order")
-					req.Queue = true
+					req := queued("order")
 					a, err := s.Acquire(context.Background(), req)
 					if err == nil && !a.Granted() {
 						err = s.Wait(context.Background(), req.Name, req.ID)

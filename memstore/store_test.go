@@ -6,41 +6,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-const ttl = 30 * time.Second
+// ttl is the TTL of a request.
+const ttl = time.Minute
 
-// request returns a request for a name in exclusive mode.
-func request(name string) store.Request {
-	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: ttl, Tokens: 1}
-}
-
-func granted(t testing.TB, s store.Store, req store.Request) store.Answer {
-	t.Helper()
-	a, err := s.Acquire(t.Context(), req)
-	if err != nil || !a.Granted() {
-		t.Fatalf("granted %v, error %v", a.Granted(), err)
-	}
-	return a
-}
-
-func refused(t testing.TB, s store.Store, req store.Request) store.Refusal {
-	t.Helper()
-	a, err := s.Acquire(t.Context(), req)
-	if err != nil || a.Granted() {
-		t.Fatalf("granted %v, error %v: want a refusal", a.Granted(), err)
-	}
-	return *a.Refusal
-}
-
-func release(t testing.TB, s store.Store, req store.Request) {
-	t.Helper()
-	if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-}
+var (
+	request, queued           = suites.Request, suites.Queued
+	granted, refused, release = suites.Granted, suites.Refused, suites.Release
+)
 
 func TestTokensStartAt1AndComeInBlocksOfAtMost4096(t *testing.T) {
 	s := memstore.New()
@@ -69,7 +46,7 @@ func TestNameCanHaveThousandsOfHolders(t *testing.T) {
 		for i := range renewals {
 			req := permits(1)
 			granted(t, s, req)
-			renewals[i] = store.Renewal{Name: req.Name, ID: req.ID, TTL: ttl, Mode: req.Mode}
+			renewals[i] = suites.Renewal(req)
 		}
 		refused(t, s, permits(1))
 		out, err := s.Renew(t.Context(), renewals)
