@@ -143,18 +143,6 @@ func TestTheCallsOfARefusedBatchAreSentAlone(t *testing.T) {
 	})
 }
 
-func TestBatchIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(1, 2)
-		var all []<-chan result
-		for _, name := range []string{"a", "b", "c", "d"} {
-			all = append(all, s.do(t.Context(), name))
-		}
-		s.goOn(t, all...)
-		s.want(t, []string{"b", "c"}, []string{"d"})
-	})
-}
-
 func TestCallsWithTheSameNameAreNotInOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 3)
