@@ -49,10 +49,8 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 			waiter := startAs(t, "queue", change, path, "outside")
 			waiter.hears("queued 1") // not granted, because the earlier grant is still held
 			again := open(t, path)   // under the boot ID outside of the container
-			if answer, err := again.Acquire(t.Context(), request("inside")); err != nil || answer.Granted() {
-				t.Errorf("granted %v, error %v: it is held inside", answer.Granted(), err)
-			}
-			renewed, err := s.Renew(t.Context(), []store.Renewal{{Name: "outside", ID: outside.ID, TTL: outside.TTL, Mode: store.Exclusive}})
+			refused(t, again, request("inside"))
+			renewed, err := s.Renew(t.Context(), []store.Renewal{renewal(outside)})
 			if err != nil || renewed[0].Status != store.Extended {
 				t.Errorf("renewal: %+v, error %v", renewed, err)
 			}

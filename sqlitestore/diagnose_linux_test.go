@@ -33,16 +33,10 @@ func TestDiagnoseFindsAnotherJournalMode(t *testing.T) {
 	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "sqlite.host note", "sqlite.journal warning")
 }
 
-// The test registers its own file system as one that several hosts share.
 func TestDiagnoseFindsAFileSystemThatSpansHosts(t *testing.T) {
-	s := opened(t, t.TempDir())
-	var fs unix.Statfs_t
-	if err := unix.Statfs(s.file.path, &fs); err != nil {
-		t.Fatal(err)
-	}
-	kind := int64(fs.Type) & 0xffffffff
-	remoteFS[kind] = "ShareFS"
-	defer delete(remoteFS, kind)
+	dir := t.TempDir()
+	s := opened(t, dir)
+	register(t, dir, remoteFS, "ShareFS")
 	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "sqlite.host note", "sqlite.file-system failure")
 }
 
@@ -57,13 +51,7 @@ func TestDiagnoseFindsALayerOfAContainer(t *testing.T) {
 	options := "lowerdir=" + dir + "/lower,upperdir=" + dir + "/upper,workdir=" + dir + "/work"
 	if err := unix.Mount("overlay", mount, "overlay", 0, options); err != nil { // needs root, and a file system below that supports it
 		t.Logf("tried without a real overlay: %v", err)
-		var fs unix.Statfs_t
-		if err := unix.Statfs(dir, &fs); err != nil {
-			t.Fatal(err)
-		}
-		kind := int64(fs.Type) & 0xffffffff
-		layeredFS[kind] = "overlayfs"
-		defer delete(layeredFS, kind)
+		register(t, dir, layeredFS, "overlayfs")
 	} else {
 		t.Cleanup(func() { unix.Unmount(mount, unix.MNT_DETACH) })
 	}

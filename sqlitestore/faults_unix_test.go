@@ -61,8 +61,7 @@ func TestRenewalsFailAfterTheFileWasRemovedOrReplaced(t *testing.T) {
 			if err := spoil(path); err != nil {
 				t.Fatal(err)
 			}
-			renewal := renewal(req)
-			_, err := s.Renew(t.Context(), []store.Renewal{renewal})
+			_, err := s.Renew(t.Context(), []store.Renewal{renewal(req)})
 			unknown(t, err, says)
 			time.Sleep(20 * time.Millisecond) // the file is checked from time to time
 			_, err = s.Acquire(t.Context(), request("other"))
@@ -92,12 +91,8 @@ func TestADamagedFileIsAnUnknownOutcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	_, err = openErr(path)
+	_, err = store.Open(t.Context(), "sqlite:"+path)
 	unknown(t, err, "damaged")
-}
-
-func openErr(path string) (store.Store, error) {
-	return store.Open(context.Background(), "sqlite:"+path)
 }
 
 // The test uses an unprivileged child, because root can always write.

@@ -42,7 +42,18 @@ func TestAFileThatIsMountedAloneIsRefused(t *testing.T) {
 	s.Close()
 }
 
-// The test registers its own file system as a remote one.
+// register registers the file system of a directory as one of these kinds, for the rest of the test.
+func register(t *testing.T, dir string, kinds map[int64]string, name string) {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	kind := int64(fs.Type) & 0xffffffff
+	kinds[kind] = name
+	t.Cleanup(func() { delete(kinds, kind) })
+}
+
 func TestAFileOnAFileSystemThatSpansHostsIsNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	existing := filepath.Join(dir, "existing.db")
@@ -51,13 +62,7 @@ func TestAFileOnAFileSystemThatSpansHostsIsNotOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		t.Fatal(err)
-	}
-	kind := int64(fs.Type) & 0xffffffff
-	remoteFS[kind] = "ShareFS"
-	defer delete(remoteFS, kind)
+	register(t, dir, remoteFS, "ShareFS")
 	for _, path := range []string{existing, filepath.Join(dir, "new.db")} {
 		_, err := store.Open(t.Context(), "sqlite:"+path)
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "ShareFS") || !strings.Contains(err.Error(), "local disk") {

@@ -85,25 +85,20 @@ func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 	}
 }
 
-// Such a waiter asks only as often as it must to keep its place, at every place in the queue.
-func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
+// A waiter that is pushed to asks only as often as it must to keep its place, at every place in the
+// queue. A handle that cannot listen asks more often.
+func TestOnlyAHandleThatCannotListenPolls(t *testing.T) {
 	path := newPath(t)
-	a, b := open(t, path), open(t, path)
+	a, deaf := open(t, path), open(t, path)
+	sqlitestore.Deafen(deaf)
 	take(t, a, "order")
+	take(t, a, "other")
 	for place := 1; place <= 3; place++ {
-		if again := refused(t, b, suites.Queued("order")).Again; again < 500*time.Millisecond || again > time.Second {
+		if again := refused(t, a, suites.Queued("order")).Again; again < 500*time.Millisecond || again > time.Second {
 			t.Errorf("place %d: Again %v, want a third of the heartbeat of 2s", place, again)
 		}
 	}
-}
-
-// A handle that cannot listen asks more often.
-func TestAHandleThatCannotListenPolls(t *testing.T) {
-	path := newPath(t)
-	a, b := open(t, path), open(t, path)
-	sqlitestore.Deafen(b)
-	take(t, a, "order")
-	if again := refused(t, b, suites.Queued("order")).Again; again > 100*time.Millisecond {
+	if again := refused(t, deaf, suites.Queued("other")).Again; again > 100*time.Millisecond {
 		t.Errorf("Again %v, want a short time", again)
 	}
 }

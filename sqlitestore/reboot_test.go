@@ -32,11 +32,7 @@ func TestARebootEndsGrantsAndPreservesKeptRecords(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"held", "done"} {
-		req := request(name)
-		req.Queue = true
-		if answer, err := s.Acquire(t.Context(), req); err != nil || answer.Granted() {
-			t.Fatalf("granted %v, error %v", answer.Granted(), err)
-		}
+		queue(t, s, name)
 	}
 	s.Close()
 
@@ -80,11 +76,7 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 	if err := a.Release(t.Context(), "done", done.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	waiter := request("held")
-	waiter.Queue = true
-	if answer, err := a.Acquire(t.Context(), waiter); err != nil || answer.Granted() {
-		t.Fatalf("granted %v, error %v", answer.Granted(), err)
-	}
+	queue(t, a, "held")
 	w.pass(time.Second / 2)
 	for _, boot := range []string{"boot 2", "boot 1", "boot 2"} { // the containers open the file in turns
 		w.boot = boot
@@ -97,9 +89,7 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 			t.Errorf("kept record %+v", h)
 		}
 		for _, name := range []string{"held", "done"} {
-			if answer, err := b.Acquire(t.Context(), request(name)); err != nil || answer.Granted() {
-				t.Errorf("%s: granted %v, error %v", name, answer.Granted(), err)
-			}
+			refused(t, b, request(name))
 		}
 		for range 5 { // tokens grow across both sides
 			last = above(t, w.pair(b), last)
@@ -107,7 +97,7 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 			w.pass(time.Microsecond)
 		}
 	}
-	renewed, err := a.Renew(t.Context(), []store.Renewal{{Name: "held", ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}})
+	renewed, err := a.Renew(t.Context(), []store.Renewal{renewal(held)})
 	if err != nil || renewed[0].Status != store.Extended {
 		t.Errorf("renewal: %+v, error %v", renewed, err)
 	}
@@ -122,7 +112,7 @@ func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	last := w.take(s, held)
 	for range 10 { // held for much longer than its TTL
 		w.pass(time.Minute / 2)
-		if _, err := s.Renew(t.Context(), []store.Renewal{{Name: "held", ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}}); err != nil {
+		if _, err := s.Renew(t.Context(), []store.Renewal{renewal(held)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,12 +129,10 @@ func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	s = w.open()
 	above(t, w.pair(s), last)
 	w.take(s, request("hour")) // its record ended while the machine was off
-	if answer, err := s.Acquire(t.Context(), request("day")); err != nil || answer.Granted() || answer.Refusal.Holders[0].Left != 4*time.Hour {
-		t.Errorf("a kept record of a day after 20 hours: %+v, error %v", answer, err)
+	if left := refused(t, s, request("day")).Holders[0].Left; left != 4*time.Hour {
+		t.Errorf("a kept record of a day after 20 hours: %v left", left)
 	}
-	if answer, err := s.Acquire(t.Context(), request("held")); err != nil || answer.Granted() {
-		t.Errorf("granted %v, error %v: the holder might be alive", answer.Granted(), err)
-	}
+	refused(t, s, request("held")) // the holder might be alive
 	w.pass(time.Minute + time.Second)
 	w.take(s, request("held"))
 }

@@ -54,10 +54,7 @@ func (w *host) open() *sqlitestore.Store {
 // take expects a grant, and returns its last token.
 func (w *host) take(s *sqlitestore.Store, req store.Request) int64 {
 	w.Helper()
-	answer, err := s.Acquire(w.Context(), req)
-	if err != nil || !answer.Granted() {
-		w.Fatalf("granted %v, error %v", answer.Granted(), err)
-	}
+	answer := granted(w, s, req)
 	return answer.Token + int64(answer.Tokens) - 1
 }
 
@@ -86,11 +83,7 @@ func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
 		for range 50 {
 			req := request("order")
 			req.Tokens = 100
-			answer, err := s.Acquire(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			last = above(t, answer.Token, last)
+			last = above(t, granted(t, s, req).Token, last)
 			release(t, s, req)
 		}
 		s.Close()

@@ -2,7 +2,6 @@ package sqlitestore_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -54,17 +53,9 @@ func TestDoneReachesAHundredWaiters(t *testing.T) {
 	}
 	req := take(t, a, "order")
 	waiters := make([]store.Request, 100)
-	var wg sync.WaitGroup
 	for i := range waiters {
-		wg.Go(func() {
-			waiters[i] = request("order")
-			waiters[i].Queue = true
-			if answer, err := b.Acquire(t.Context(), waiters[i]); err != nil || answer.Granted() {
-				t.Errorf("waiter %d: granted %v, error %v", i, answer.Granted(), err)
-			}
-		})
+		waiters[i] = queue(t, b, "order")
 	}
-	wg.Wait()
 	if err := a.Release(t.Context(), "order", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
