@@ -102,13 +102,7 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	proxy.ToServer.Hold()
 	defer proxy.Heal()
 	direct.Store(true)
-	var err error
-	for begin := time.Now(); time.Since(begin) < limit; {
-		if _, err = s.Acquire(t.Context(), request("after")); err == nil {
-			return
-		}
-	}
-	t.Errorf("no call succeeded in %v: %v", limit, err)
+	suites.WorksBy(t, s, time.Now().Add(limit))
 }
 
 // Only idle connections can be dead. A server that is slow must not lose new ones.

@@ -11,10 +11,6 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-func conformance(t *testing.T, p *servers.Postgres, url string) {
-	storetest.Run(t, harness(p, url))
-}
-
 func harness(p *servers.Postgres, url string) storetest.Harness {
 	return storetest.Harness{
 		Open: func(t testing.TB) store.Store {
@@ -33,7 +29,7 @@ func harness(p *servers.Postgres, url string) storetest.Harness {
 
 func TestConformance(t *testing.T) {
 	p := server(t)
-	conformance(t, p, p.URL()+"&schema=conformance")
+	storetest.Run(t, harness(p, p.URL()+"&schema=conformance"))
 }
 
 func TestCompare(t *testing.T) {

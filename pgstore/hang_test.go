@@ -49,37 +49,33 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		suites.EndInTime(t, s, held)
 		eventually(t, "the batches have ended too", func() bool { return pgstore.InFlight(s) == 0 })
 	}
-	t.Run("hung", func(t *testing.T) {
-		s := openStore(t, p.URL())
-		granted(t, s, held)
-		p.Stop()
-		defer p.Continue()
-		check(t, s)
-	})
-	t.Run("hung before the first call", func(t *testing.T) {
-		s := openStore(t, p.URL())
-		p.Stop()
-		defer p.Continue()
-		check(t, s)
-	})
-	t.Run("hung, and connecting has a shorter limit", func(t *testing.T) {
-		s := openStore(t, p.URL()+"&connect_timeout=1")
-		p.Stop()
-		defer p.Continue()
-		check(t, s)
-	})
-	// An application may let its pool wait for the server after the end of a context, to cancel the
-	// statement and keep the connection. A server that hangs does not answer that either.
-	t.Run("hung, and the pool is slow to cancel", func(t *testing.T) {
-		s := newIn(t, poolWith(t, p.URL(), func(config *pgxpool.Config) {
-			config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-				return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 15 * time.Second}
-			}
-		}))
-		p.Stop()
-		defer p.Continue()
-		check(t, s)
-	})
+	for what, open := range map[string]func(t *testing.T) *pgstore.Store{
+		"hung": func(t *testing.T) *pgstore.Store {
+			s := openStore(t, p.URL())
+			granted(t, s, held)
+			return s
+		},
+		"hung before the first call": func(t *testing.T) *pgstore.Store { return openStore(t, p.URL()) },
+		"hung, and connecting has a shorter limit": func(t *testing.T) *pgstore.Store {
+			return openStore(t, p.URL()+"&connect_timeout=1")
+		},
+		// An application may let its pool wait for the server after the end of a context, to cancel the
+		// statement and keep the connection. A server that hangs does not answer that either.
+		"hung, and the pool is slow to cancel": func(t *testing.T) *pgstore.Store {
+			return newIn(t, poolWith(t, p.URL(), func(config *pgxpool.Config) {
+				config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+					return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 15 * time.Second}
+				}
+			}))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := open(t)
+			p.Stop()
+			defer p.Continue()
+			check(t, s)
+		})
+	}
 	t.Run("a dialer that does not look at its context", func(t *testing.T) {
 		hangs := make(chan struct{})
 		var hung atomic.Bool
@@ -192,13 +188,7 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 		wg.Go(func() { s.Acquire(t.Context(), request(strconv.Itoa(i))) })
 	}
 	wg.Wait()
-	var err error
-	for time.Since(begin) < limit {
-		if _, err = s.Acquire(t.Context(), request("after")); err == nil {
-			return
-		}
-	}
-	t.Errorf("no call succeeded, and %d of %d connections are in use: %v", pool.Stat().AcquiredConns(), pool.Stat().MaxConns(), err)
+	suites.WorksBy(t, s, begin.Add(limit))
 }
 
 // A connection that begins while the network drops packets never gets a reply, even after that: there
@@ -221,13 +211,7 @@ func TestCallsWorkAgainAfterConnectingHasHung(t *testing.T) {
 	})
 	proxy.Heal()
 	wg.Wait()
-	var err error
-	for begin := time.Now(); time.Since(begin) < limit; {
-		if _, err = s.Acquire(t.Context(), request("after")); err == nil {
-			return
-		}
-	}
-	t.Errorf("no call succeeded in %v: %v", limit, err)
+	suites.WorksBy(t, s, time.Now().Add(limit))
 }
 
 // The first host hangs without closing its connections, and there is a new primary at the second host.
@@ -247,13 +231,7 @@ func TestCallsMoveToTheNextHostIfTheFirstOneHangs(t *testing.T) {
 		wg.Go(func() { s.Acquire(t.Context(), request(strconv.Itoa(i))) })
 	}
 	wg.Wait()
-	var err error
-	for time.Since(begin) < limit {
-		if _, err = s.Acquire(t.Context(), request("after")); err == nil {
-			return
-		}
-	}
-	t.Errorf("no call succeeded in %v: %v", limit, err)
+	suites.WorksBy(t, s, begin.Add(limit))
 }
 
 // The application may use a connection in a hook, and it may die there.

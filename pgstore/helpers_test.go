@@ -21,6 +21,7 @@ const patience = suites.Patience
 var (
 	request, renewal          = suites.Request, suites.Renewal
 	granted, refused, release = suites.Granted, suites.Refused, suites.Release
+	pair                      = suites.TokenOf
 	eventually, client        = suites.Eventually, suites.Client
 )
 

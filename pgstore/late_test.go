@@ -119,8 +119,7 @@ func TestALateHeartbeatOfAWaiterDoesNotBringItBack(t *testing.T) {
 	b := newLateBed(t, 1)
 	holder := request("waiter")
 	granted(t, b.other, holder)
-	r := request("waiter")
-	r.Queue = true
+	r := suites.Queued("waiter")
 	refused(t, b.s, r)
 	b.delay(r)
 	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
@@ -144,9 +143,7 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 		t.Errorf("%d notes for a minute, want one", n)
 	}
 	b.p.Must("UPDATE late.ended SET until = 0")
-	r = request("noted")
-	granted(t, b.other, r)
-	release(t, b.other, r)
+	pair(t, b.other, "noted")
 	if left := rows(t, b.p, lateSchema); left != nil {
 		t.Errorf("left: %q", left)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -83,8 +84,7 @@ func TestARoleWithTheDocumentedGrantsCanLockAndNothingElse(t *testing.T) {
 	s := open(t, as("narrow%20app"))
 	r := request("n")
 	granted(t, s, r)
-	waiter := request("n")
-	waiter.Queue = true
+	waiter := suites.Queued("n")
 	refused(t, admin, waiter)
 	if out, err := s.Renew(t.Context(), []store.Renewal{{Name: "n", ID: r.ID, TTL: r.TTL, Mode: store.Exclusive, Tokens: 5}}); err != nil || out[0].Status != store.Extended {
 		t.Errorf("Renew: %v, %v", out, err)

@@ -62,14 +62,11 @@ func TestManyClientsLoseNoUpdateAndSeeNoDeadlock(t *testing.T) {
 func TestUnusedNamesAreRemovedAndTheirTokensGrow(t *testing.T) {
 	p := server(t)
 	s := open(t, p.URL()+"&schema=unused")
-	ctx := t.Context()
 	use := func(name string, floor int64) int64 {
 		r := request(name)
 		r.Floor = floor
 		token := granted(t, s, r).Token
-		if err := s.Release(ctx, name, r.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
+		release(t, s, r)
 		return token
 	}
 	ahead := time.Now().Add(time.Hour).UnixMicro() // as if the clock had been set back since
@@ -102,9 +99,7 @@ func TestManyUnusedRowsAreRemovedByFewCalls(t *testing.T) {
 	calls := 0
 	eventually(t, "rows of unused names are left", func() bool {
 		time.Sleep(100 * time.Millisecond) // the pause between two sweeps
-		r := request("n")
-		granted(t, s, r)
-		release(t, s, r)
+		pair(t, s, "n")
 		calls += 2
 		return number(t, p, "SELECT count(*) FROM leftovers.names WHERE name LIKE 'left%' AND used = 0") == 0
 	})
@@ -134,14 +129,12 @@ func TestATokenIsAboveTheFloorThatWasRaisedDuringTheCall(t *testing.T) {
 			}
 			exec("BEGIN")
 			exec("INSERT INTO holdfast.names (name, highest, used) VALUES ($1, $2, 0)", r.Name, ahead)
-			type outcome struct {
-				answer store.Answer
-				err    error
-			}
-			done := make(chan outcome, 1)
+			var answer store.Answer
+			done := make(chan error, 1)
 			go func() {
-				a, err := s.Acquire(context.Background(), r)
-				done <- outcome{a, err}
+				var err error
+				answer, err = s.Acquire(context.Background(), r)
+				done <- err
 			}()
 			eventually(t, "the call does not wait", func() bool {
 				return len(done) > 0 || number(t, p, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") > 0
@@ -149,11 +142,11 @@ func TestATokenIsAboveTheFloorThatWasRaisedDuringTheCall(t *testing.T) {
 			exec("DELETE FROM holdfast.names WHERE name = $1", r.Name)
 			exec("UPDATE holdfast.meta SET floor = $1", ahead)
 			exec("COMMIT")
-			o := <-done
-			if o.err == nil && o.answer.Token <= ahead {
-				t.Errorf("%v: token %d after %d", mode, o.answer.Token, ahead)
+			err := <-done
+			if err == nil && answer.Token <= ahead {
+				t.Errorf("%v: token %d after %d", mode, answer.Token, ahead)
 			}
-			return o.err == nil
+			return err == nil
 		})
 	}
 }
@@ -169,11 +162,9 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	release(t, s, high)
 	for i := range 100 { // twice as many as the names that make a sweep start early
 		p.Must("UPDATE high.names SET used = used - 10000000") // as if some seconds had passed
-		r := request(fmt.Sprint("other", i))
-		if a := granted(t, s, r); a.Token > store.MaxToken/2 {
-			t.Fatalf("name %d has the token %d", i, a.Token)
+		if token := pair(t, s, fmt.Sprint("other", i)); token > store.MaxToken/2 {
+			t.Fatalf("name %d has the token %d", i, token)
 		}
-		release(t, s, r)
 	}
 	if n := number(t, p, "SELECT count(*) FROM high.names WHERE name LIKE 'other%'"); n > 90 {
 		t.Fatalf("%d rows of other names are left: there was no sweep", n)
@@ -199,8 +190,7 @@ func TestNoCallReadsAWholeTable(t *testing.T) {
 		name := fmt.Sprint("name", i%3)
 		r := request(name)
 		granted(t, s, r)
-		waiter := request(name)
-		waiter.Queue = true
+		waiter := suites.Queued(name)
 		refused(t, s, waiter)
 		if _, err := s.Renew(ctx, []store.Renewal{{Name: name, ID: r.ID, TTL: r.TTL, Mode: store.Exclusive, Tokens: i % 2}}); err != nil {
 			t.Fatal(err)

@@ -82,17 +82,11 @@ func TestCallsOnBusyNamesDoNotFailBecauseOfStuckNames(t *testing.T) {
 	p := server(t)
 	var clients []*holdfast.Client
 	for range 3 {
-		c := suites.Client(t, openStore(t, p.URL()))
-		clients = append(clients, c)
+		clients = append(clients, client(t, openStore(t, p.URL())))
 	}
+	s := openStore(t, p.URL())
 	for i := range stuck { // so that there are rows
-		lease, err := clients[0].Lock(t.Context(), fmt.Sprint("stuck", i))
-		if err == nil {
-			err = lease.Unlock(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair(t, s, fmt.Sprint("stuck", i))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -139,11 +133,7 @@ func TestACallOnANameThatIsNoLongerStuckDoesNotFail(t *testing.T) {
 	s := openStore(t, p.URL())
 	names := []string{"freed", "stuck0", "stuck1"}
 	for _, name := range names { // so that there are rows
-		r := request(name)
-		granted(t, s, r)
-		if err := s.Release(t.Context(), name, r.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
+		pair(t, s, name)
 	}
 	lockRow(t, p.URL(), names[1:]...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,11 +153,7 @@ func TestACallOnANameThatIsNoLongerStuckDoesNotFail(t *testing.T) {
 			t.Fatal("granted while another session has locked the row")
 		}
 		time.AfterFunc(500*time.Millisecond, unlock)
-		r := request("freed")
-		granted(t, s, r)
-		if err := s.Release(t.Context(), r.Name, r.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
+		pair(t, s, "freed")
 	}
 }
 

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -50,7 +51,7 @@ func TestLockTxEndsWithItsTransaction(t *testing.T) {
 			if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 				return err
 			}
-			p.Terminate("pid = " + itoa(pid))
+			p.Terminate(fmt.Sprint("pid = ", pid))
 			return nil
 		},
 	}

@@ -19,8 +19,7 @@ import (
 // queued adds a waiter to a held name, and waits until notifications arrive.
 func queued(t *testing.T, s *pgstore.Store, name string) store.Request {
 	t.Helper()
-	req := request(name)
-	req.Queue = true
+	req := suites.Queued(name)
 	refused(t, s, req)
 	eventually(t, "no notifications", func() bool { return pgstore.Pushed(s) })
 	refused(t, s, req)
@@ -107,16 +106,13 @@ func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
 	}
 	holder := request("pooler")
 	granted(t, direct, holder)
-	waiter := request("pooler")
-	waiter.Queue = true
+	waiter := suites.Queued("pooler")
 	refused(t, s, waiter)
 	eventually(t, "the pooler was not noticed", func() bool { return strings.Contains(log.String(), "pooler") })
 	if again := refused(t, s, waiter).Again; again > 50*time.Millisecond {
 		t.Errorf("the next waiter asks again after %v, want a poll", again)
 	}
-	second := request("pooler")
-	second.Queue = true
-	if again := refused(t, s, second).Again; again <= 50*time.Millisecond || again > 100*time.Millisecond {
+	if again := refused(t, s, suites.Queued("pooler")).Again; again <= 50*time.Millisecond || again > 100*time.Millisecond {
 		t.Errorf("the second waiter asks again after %v, want half as often as the next one", again)
 	}
 	release(t, direct, holder)

@@ -2,6 +2,7 @@ package suites
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -106,6 +107,27 @@ func Extended(t testing.TB, s store.Store, req store.Request) store.Renewed {
 		t.Fatalf("Renew %q: %+v, %v; want that it is extended", req.Name, out, err)
 	}
 	return out[0]
+}
+
+// TokenOf takes and releases a name, and returns its token.
+func TokenOf(t testing.TB, s store.Store, name string) int64 {
+	t.Helper()
+	req := Request(name)
+	token := Granted(t, s, req).Token
+	Release(t, s, req)
+	return token
+}
+
+// WorksBy makes calls until one succeeds, and fails the test if that does not happen in time.
+func WorksBy(t testing.TB, s store.Store, deadline time.Time) {
+	t.Helper()
+	err := errors.New("it is too late")
+	for time.Now().Before(deadline) {
+		if _, err = s.Acquire(t.Context(), Request("after")); err == nil {
+			return
+		}
+	}
+	t.Errorf("no call succeeded in time: %v", err)
 }
 
 // Calls returns a call of each kind on a name that is held, except for Wait.

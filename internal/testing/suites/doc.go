@@ -10,6 +10,7 @@
 //   - Late tests requests that arrive after the call that undoes them.
 //   - Later makes a call of a store that sends concurrent calls in batches.
 //   - Mutants changes one condition of the code at a time, and expects that a test fails.
+//   - Pair and WorksBy make calls that must succeed now, or soon.
 //   - PoolUsedUp tests a store that uses the pool of connections of an application.
 //   - Settled is a quorum whose calls wait for all nodes.
 //   - SQLFence tests a dialect of sqlfence on a real database.
