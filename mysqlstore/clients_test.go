@@ -25,14 +25,11 @@ func TestSixtyFourClientsLoseNoUpdate(t *testing.T) {
 	db.SetMaxOpenConns(20)
 	var all []*holdfast.Client
 	for range clients {
-		c := suites.Client(t, newIn(t, poolOf(t, databaseOf(t, db), nil)))
-		all = append(all, c)
+		all = append(all, suites.Client(t, newIn(t, poolOf(t, databaseOf(t, db), nil))))
 	}
 	n := suites.Updates(t, db, sqlfence.MySQL(databaseOf(t, db)), all, names, *clientsTime)
 	var rows, claims int
-	if err := db.QueryRow("SELECT (SELECT COUNT(*) FROM holdfast_names), (SELECT COUNT(*) FROM holdfast_claims)").Scan(&rows, &claims); err != nil {
-		t.Fatal(err)
-	}
+	scan(t, db, "SELECT (SELECT COUNT(*) FROM holdfast_names), (SELECT COUNT(*) FROM holdfast_claims)", &rows, &claims)
 	if n == 0 || rows > names || claims > clients {
 		t.Errorf("%d updates; %d rows of %d names, %d claims of %d clients", n, rows, names, claims, clients)
 	}
@@ -44,10 +41,10 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	newIn(t, db)
 	var all []*holdfast.Client
 	for range 8 {
-		c := suites.Client(t, newIn(t, poolOf(t, databaseOf(t, db), func(c *mysql.Config) {
+		pool := poolOf(t, databaseOf(t, db), func(c *mysql.Config) {
 			c.Params = map[string]string{"innodb_lock_wait_timeout": "0", "lock_wait_timeout": "0", "idle_transaction_timeout": "1", "wait_timeout": "1"}
-		})))
-		all = append(all, c)
+		})
+		all = append(all, suites.Client(t, newIn(t, pool)))
 	}
 	suites.Contend(t, all, 16, 2, 2*time.Second, func(_ int, unlocked error) {
 		if unlocked != nil {

@@ -35,10 +35,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustExec(t, admin, "CREATE USER 'app'@'%' IDENTIFIED BY 'SECRET'")
-	for grant := range strings.SplitSeq(strings.TrimSpace(grants), "\n") {
-		mustExec(t, admin, grant)
-	}
+	mustExec(t, admin, "CREATE USER 'app'@'%' IDENTIFIED BY 'SECRET'", grants)
 	app := "mysql://app:SECRET@" + server.Addr() + "/" + servers.MariaDBDatabase
 	var seen diagnosistest.Record
 	findings := seen.Look(t, app, 30*time.Second)
@@ -83,9 +80,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 			mustExec(t, copying, "START SLAVE")
 			eventually(t, "the replica is connected", func() bool {
 				var n int
-				if err := admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Slaves_connected'").Scan(new(string), &n); err != nil {
-					t.Fatal(err)
-				}
+				scan(t, admin, "SHOW GLOBAL STATUS LIKE 'Slaves_connected'", new(string), &n)
 				return n == 1
 			})
 		}
@@ -94,9 +89,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 		start()
 		seen.Look(t, app, 30*time.Second, "mysql.replication warning")
 		var position string
-		if err := admin.QueryRow("SELECT @@gtid_binlog_pos").Scan(&position); err != nil {
-			t.Fatal(err)
-		}
+		scan(t, admin, "SELECT @@gtid_binlog_pos", &position)
 		mustExec(t, copying, fmt.Sprintf("DO MASTER_GTID_WAIT('%s', %v)", position, patience.Seconds()))
 		seen.Look(t, replica.URL(replica.Addr()), 30*time.Second, "mysql.replica warning")
 

@@ -93,11 +93,23 @@ func openStore(t testing.TB, url string) *Store {
 	return s.(*Store)
 }
 
-func mustExec(t testing.TB, db *sql.DB, statements ...string) {
+// mustExec executes scripts, each of which is a statement, or several of them.
+func mustExec(t testing.TB, db *sql.DB, scripts ...string) {
 	t.Helper()
-	for _, statement := range statements {
+	for statement := range strings.SplitSeq(strings.Join(scripts, ";\n"), ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
 		if _, err := db.ExecContext(limited(t), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
 		}
+	}
+}
+
+// scan reads the row that a query returns.
+func scan(t testing.TB, db *sql.DB, query string, into ...any) {
+	t.Helper()
+	if err := db.QueryRowContext(limited(t), query).Scan(into...); err != nil {
+		t.Fatalf("%s: %v", query, err)
 	}
 }

@@ -82,17 +82,14 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 		t.Errorf("List: %+v, %v; want nothing", page, err)
 	}
 	count := func(condition string) (n int) {
-		if err := b.db.QueryRow("SELECT COUNT(*) FROM holdfast_names LEFT JOIN holdfast_claims c USING (name) WHERE " + condition).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		scan(t, b.db, "SELECT COUNT(*) FROM holdfast_names LEFT JOIN holdfast_claims c USING (name) WHERE "+condition, &n)
 		return n
 	}
 	if n := count("special = 1 AND seq = -1 AND c.until - c.since = 60000000"); n != 1 {
 		t.Errorf("%d notes for a minute, want one", n)
 	}
 	setClock(t, b.other, time.Minute+time.Second)
-	r = request("late")
-	granted(t, b.other, r)
+	granted(t, b.other, request("late"))
 	if n := count("special = 1 OR seq IS NOT NULL"); n != 0 {
 		t.Errorf("%d notes are left", n)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -19,6 +20,14 @@ type batchOf struct {
 	s        *Store
 	requests []store.Request
 	answers  []store.Answer
+}
+
+// takeCall returns a call that acquires a name.
+func takeCall(r *store.Request, answer *store.Answer) *call {
+	return &call{
+		name: r.Name, born: true, take: r, answered: func(a store.Answer) { *answer = a },
+		do: func(e *entry) (err error) { *answer, err = e.ask(r); return err },
+	}
 }
 
 func newBatch(t testing.TB, s *Store, n int) *batchOf {
@@ -36,11 +45,7 @@ func (b *batchOf) acquire() (transactions int) {
 	b.t.Helper()
 	var calls []*call
 	for i := range b.requests {
-		r := &b.requests[i]
-		calls = append(calls, &call{
-			name: r.Name, born: true, take: r, answered: func(a store.Answer) { b.answers[i] = a },
-			do: func(e *entry) (err error) { b.answers[i], err = e.ask(r); return err },
-		})
+		calls = append(calls, takeCall(&b.requests[i], &b.answers[i]))
 	}
 	before := begun(b.t, b.s.takes)
 	b.s.takes.send(b.t.Context(), calls)
@@ -83,9 +88,7 @@ func (b *batchOf) checkTokens(before []store.Answer) {
 	for i, r := range b.requests {
 		var last int64
 		a := b.answers[i]
-		if err := b.s.db.QueryRow("SELECT last FROM holdfast_names WHERE name = '" + r.Name + "' AND id = x'" + r.ID.String() + "'").Scan(&last); err != nil {
-			b.t.Fatalf("%s: %v", r.Name, err)
-		}
+		scan(b.t, b.s.db, "SELECT last FROM holdfast_names WHERE name = '"+r.Name+"' AND id = x'"+r.ID.String()+"'", &last)
 		if a.Tokens != i+1 || last != a.Token+int64(i) || before != nil && a.Token < before[i].Token+int64(before[i].Tokens) {
 			b.t.Errorf("%s: granted %d tokens from %d; the last one is %d", r.Name, a.Tokens, a.Token, last)
 		}
@@ -146,11 +149,7 @@ func TestABatchWithANameThatIsHeldGrantsTheOthers(t *testing.T) {
 // transactions.
 func TestNamesAreGrantedWithoutPreparedStatements(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
-	s, err := New(poolAt(t, server, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := newIn(t, poolAt(t, server, nil))
 	r := request("single")
 	granted(t, s, r)
 	mustExec(t, s.db, "SET GLOBAL max_prepared_stmt_count = 0")
@@ -177,9 +176,7 @@ func TestConcurrentRenewalsShareATransaction(t *testing.T) {
 		grants = append(grants, store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Tokens: 10})
 	}
 	gone := grants[n-1]
-	if err := s.Release(limited(t), gone.Name, gone.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, s, store.Request{Name: gone.Name, ID: gone.ID})
 	before := begun(t, s.gives)
 	s.gives.turn <- struct{}{} // so that they queue up
 	var wg sync.WaitGroup
@@ -283,9 +280,7 @@ func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
 	s := newIn(t, db)
 	one, block := request("one"), request("block")
 	block.Tokens = 10
-	granted(t, s, one)
-	release(t, s, one)
-	one.ID = store.NewID()
+	suites.TokenOf(t, s, one.Name) // so that there is a row
 	tx := lockRow(t, db, "one")
 	s.metaRead = time.Now().Add(-metaFresh + 300*time.Millisecond)
 	migrated := make(chan struct{})
@@ -296,13 +291,7 @@ func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		tx.Rollback()
 	}()
-	var calls []*call
-	for _, r := range []*store.Request{&one, &block} {
-		calls = append(calls, &call{
-			name: r.Name, born: true, take: r, answered: func(store.Answer) {},
-			do: func(e *entry) error { _, err := e.ask(r); return err },
-		})
-	}
+	calls := []*call{takeCall(&one, new(store.Answer)), takeCall(&block, new(store.Answer))}
 	s.takes.send(t.Context(), calls)
 	<-migrated
 	for _, c := range calls {

@@ -36,9 +36,7 @@ func TestConnectionsThatAreNotInUseAreClosed(t *testing.T) {
 
 func databaseOf(t testing.TB, db *sql.DB) (name string) {
 	t.Helper()
-	if err := db.QueryRow("SELECT DATABASE()").Scan(&name); err != nil {
-		t.Fatal(err)
-	}
+	scan(t, db, "SELECT DATABASE()", &name)
 	return name
 }
 
@@ -133,9 +131,7 @@ func TestSettingsOfThePoolDoNotMatter(t *testing.T) {
 				t.Errorf("%d connections are in use after Close", n)
 			}
 			var isolation string
-			if err := db.QueryRow("SELECT @@tx_isolation").Scan(&isolation); err != nil {
-				t.Fatal(err)
-			}
+			scan(t, db, "SELECT @@tx_isolation", &isolation)
 			if isolation == "READ-COMMITTED" {
 				t.Error("a connection went back to the pool with the settings of the store")
 			}

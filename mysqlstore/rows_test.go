@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -29,11 +30,21 @@ func setClock(t testing.TB, s *Store, by time.Duration) {
 	}
 }
 
+// sweepThrice removes unused rows. The first sweep raises the floor, and the second may still find that a
+// row was used lately.
+func sweepThrice(t testing.TB, s *Store) {
+	t.Helper()
+	for i := range 3 {
+		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
+		if err := s.sweepNow(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func countNames(t testing.TB, db *sql.DB) (n int) {
 	t.Helper()
-	if err := db.QueryRow("SELECT COUNT(*) FROM holdfast_names").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	scan(t, db, "SELECT COUNT(*) FROM holdfast_names", &n)
 	return n
 }
 
@@ -48,12 +59,7 @@ func TestTokensGrowAfterRowsWereRemovedAndTheClockSetBack(t *testing.T) {
 	if n := countNames(t, db); n != 1 {
 		t.Fatalf("%d rows after a release, want 1", n)
 	}
-	for i := range 3 { // the first sweep raises the floor, and the second may still find that the row was used lately
-		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
-		if err := s.sweepNow(limited(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	sweepThrice(t, s)
 	if n := countNames(t, db); n != 0 {
 		t.Fatalf("%d rows after the sweeps, want none", n)
 	}
@@ -97,12 +103,7 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	high.Floor = store.MaxToken - 10
 	granted(t, s, high)
 	release(t, s, high)
-	for i := range 3 {
-		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
-		if err := s.sweepNow(limited(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	sweepThrice(t, s)
 	if a := granted(t, s, request("other")); a.Token > store.MaxToken/2 {
 		t.Errorf("another name has the token %d", a.Token)
 	}
@@ -153,8 +154,7 @@ func TestTablesLockedByABackup(t *testing.T) {
 		t.Run(lock[:4], func(t *testing.T) {
 			db := connectTo(t, nil)
 			s := newIn(t, db)
-			held, waits := request("held"), request("held")
-			waits.Queue = true
+			held, waits := request("held"), queued("held")
 			granted(t, s, held)
 			backup, err := db.Conn(limited(t))
 			if err != nil {
@@ -210,7 +210,7 @@ func TestALimitForStatementsDoesNotMatter(t *testing.T) {
 func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 	db := connectTo(t, nil)
 	s, frozen := newIn(t, db), newIn(t, db)
-	release(t, s, func() store.Request { req := request("n"); granted(t, s, req); return req }())
+	suites.TokenOf(t, s, "n") // so that there is a row
 	err := frozen.takes.use(limited(t), func(ctx context.Context, c *conn) error {
 		var seconds float64
 		if err := c.QueryRowContext(ctx, "SELECT @@wait_timeout").Scan(&seconds); err != nil || seconds != serverIdle.Seconds() {

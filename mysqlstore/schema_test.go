@@ -64,11 +64,7 @@ func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for statement := range strings.SplitSeq(schema, ";\n") {
-		if strings.TrimSpace(statement) != "" {
-			mustExec(t, db, statement)
-		}
-	}
+	mustExec(t, db, schema)
 	name := databaseOf(t, db)
 	grants, err := Grants(name, "", "'"+name+"'@'%'")
 	if err != nil {
@@ -116,8 +112,7 @@ func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 func useEverything(t testing.TB, s *Store) {
 	t.Helper()
 	ctx := limited(t)
-	a, b := request("everything"), request("everything")
-	b.Queue = true
+	a, b := request("everything"), queued("everything")
 	granted(t, s, a)
 	refused(t, s, b)
 	if page, err := s.List(ctx, store.Query{Prefix: "every"}); err != nil || len(page.Locks) != 1 || len(page.Locks[0].Waiters) != 1 {
@@ -174,8 +169,7 @@ func TestAnOlderProgramGrantsNothingBesideAnIncompatibleVersion(t *testing.T) {
 	granted(t, old, request("before"))
 	mustExec(t, db, "UPDATE holdfast_meta SET version = 2, compatible = 2")
 	time.Sleep(metaFresh)
-	waits := queued("before")
-	for _, req := range []store.Request{request("after"), request("before"), waits} {
+	for _, req := range []store.Request{request("after"), request("before"), queued("before")} {
 		if answer, err := old.Acquire(limited(t), req); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
 			t.Errorf("%q: %+v, %v; want an ErrInvalid that says what to do", req.Name, answer, err)
 		}

@@ -24,8 +24,7 @@ func newCrowd(t testing.TB, name string) *crowd {
 	t.Helper()
 	db := connectTo(t, nil)
 	c := &crowd{db: db, holder: newIn(t, db), first: newIn(t, db), second: newIn(t, db)}
-	c.holding, c.waiting, c.waitingToo = request(name), request(name), request(name)
-	c.waiting.Queue, c.waitingToo.Queue = true, true
+	c.holding, c.waiting, c.waitingToo = request(name), queued(name), queued(name)
 	granted(t, c.holder, c.holding)
 	refused(t, c.first, c.waiting)
 	refused(t, c.second, c.waitingToo)
@@ -35,10 +34,7 @@ func newCrowd(t testing.TB, name string) *crowd {
 // claim returns the end of a waiter's place, in µs, and whether it was told to ask again.
 func (c *crowd) claim(t testing.TB, req store.Request) (until int64, rung bool) {
 	t.Helper()
-	query := fmt.Sprintf("SELECT until, rung FROM holdfast_claims WHERE seq > 0 AND id = %s", idLiteral(req.ID))
-	if err := c.db.QueryRow(query).Scan(&until, &rung); err != nil {
-		t.Fatal(err)
-	}
+	scan(t, c.db, "SELECT until, rung FROM holdfast_claims WHERE seq > 0 AND id = "+idLiteral(req.ID), &until, &rung)
 	return until, rung
 }
 
@@ -62,8 +58,8 @@ func TestAWaiterThatWasNotWokenDoesNotOnlyKeepItsPlace(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			var left int
-			if err := c.db.QueryRow("SELECT COUNT(*) FROM holdfast_claims").Scan(&left); err != nil || left != 1 {
-				t.Errorf("%d claims are left, want 1; %v", left, err)
+			if scan(t, c.db, "SELECT COUNT(*) FROM holdfast_claims", &left); left != 1 {
+				t.Errorf("%d claims are left, want 1", left)
 			}
 		},
 		"it has expired": func(t *testing.T, c *crowd) {

@@ -134,11 +134,9 @@ func TestLockedClaimsFailCallsOnTheirNameOnly(t *testing.T) {
 	names := []string{"other", "stuck"}
 	holding, waiting := make(map[string]store.Request), make(map[string]store.Request)
 	for _, name := range names {
-		holding[name] = request(name)
+		holding[name], waiting[name] = request(name), queued(name)
 		granted(t, holder, holding[name])
-		behind := queued(name)
-		waiting[name] = behind
-		refused(t, s, behind)
+		refused(t, s, waiting[name])
 	}
 	lock, err := db.BeginTx(limited(t), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
@@ -187,9 +185,7 @@ func TestLockedClaimsFailCallsOnTheirNameOnly(t *testing.T) {
 // lockWaits returns how often sessions of a server have waited for a row.
 func lockWaits(t testing.TB, db *sql.DB) (n int) {
 	t.Helper()
-	if err := db.QueryRow("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'").Scan(new(string), &n); err != nil {
-		t.Fatal(err)
-	}
+	scan(t, db, "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'", new(string), &n)
 	return n
 }
 
@@ -237,8 +233,7 @@ func TestARowThatIsLockedDelaysNoStatementOnOtherNames(t *testing.T) {
 			mustExec(t, db, "DELETE FROM holdfast_names", "DELETE FROM holdfast_claims", "UPDATE holdfast_meta SET low = 1000, swept = 0")
 			granted(t, s, request("stuck"))
 			granted(t, s, request("crowded"))
-			behind := queued("crowded")
-			refused(t, s, behind)
+			refused(t, s, queued("crowded"))
 			for i := range held {
 				if test.do != nil {
 					held[i] = request(fmt.Sprint("held ", i))
@@ -277,9 +272,7 @@ func TestAProgramThatOnlyRenewsSweeps(t *testing.T) {
 	granted(t, s, r)
 	eventually(t, "the sweep of Acquire has ended", func() bool {
 		var swept int64
-		if err := db.QueryRow("SELECT swept FROM holdfast_meta").Scan(&swept); err != nil {
-			t.Fatal(err)
-		}
+		scan(t, db, "SELECT swept FROM holdfast_meta", &swept)
 		return swept > 0
 	})
 	s.sweep.mu.Lock()

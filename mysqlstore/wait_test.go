@@ -55,9 +55,7 @@ func TestAProcessThatWaitsForLongSendsFewStatements(t *testing.T) {
 		return knows == processes
 	})
 	statements := func() (n int) {
-		if err := admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Questions'").Scan(new(string), &n); err != nil {
-			t.Fatal(err)
-		}
+		scan(t, admin, "SHOW GLOBAL STATUS LIKE 'Questions'", new(string), &n)
 		return n
 	}
 	statements() // the connection of the test is open now
