@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
@@ -195,10 +193,7 @@ func packet(conn net.Conn) ([]byte, error) {
 }
 
 func TestDiagnoseAfterCloseIsUnknown(t *testing.T) {
-	s, err := New(connectTo(t, func(*mysql.Config) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newIn(t, connectTo(t, nil))
 	s.Close()
 	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "mysql.read-only unknown")
 }

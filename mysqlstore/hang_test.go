@@ -180,18 +180,16 @@ func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 	}))
 	r := request("held")
 	granted(t, s, r)
-	renewal := []store.Renewal{renewal(r)}
-	if _, err := s.Renew(limited(t), renewal); err != nil {
-		t.Fatal(err)
-	}
+	extended(t, s, renewal(r))
 	mustExec(t, poolAt(t, old, nil), "SET GLOBAL read_only = 1")
 	addr.Store(primary.Addr())
 	if _, err := s.Acquire(limited(t), request("new")); err == nil || !strings.Contains(err.Error(), "connect to the primary") {
 		t.Errorf("Acquire at the old primary: %v, want an error that says what to do", err)
 	}
 	granted(t, s, request("new"))
-	s.Renew(limited(t), renewal) // fails, unless a sweep has noticed that the server is read-only
-	out, err := s.Renew(limited(t), renewal)
+	renewals := []store.Renewal{renewal(r)}
+	s.Renew(limited(t), renewals) // fails, unless a sweep has noticed that the server is read-only
+	out, err := s.Renew(limited(t), renewals)
 	if err != nil || out[0].Status != store.Gone {
 		t.Errorf("Renew at the new primary, which does not have the grant: %+v, %v", out, err)
 	}

@@ -20,6 +20,7 @@ const patience = suites.Patience
 var (
 	request, queued, renewal  = suites.Request, suites.Queued, suites.Renewal
 	granted, refused, release = suites.Granted, suites.Refused, suites.Release
+	extended, leave           = suites.AllExtended, suites.Leave
 	limited, eventually       = suites.Limited, suites.Eventually
 )
 

@@ -73,9 +73,7 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t)
 	r := request("late")
 	b.delay(r)
-	if err := b.s.Leave(limited(t), r.Name, r.ID); err != nil {
-		t.Fatal(err)
-	}
+	leave(t, b.s, r)
 	b.arrive()
 	page, err := b.other.List(limited(t), store.Query{})
 	if err != nil || len(page.Locks) > 0 {

@@ -164,40 +164,14 @@ func TestNamesAreGrantedWithoutPreparedStatements(t *testing.T) {
 	}
 }
 
-// A client renews a contended name before it hands it over. If these renewals took turns, those
-// of a busy client would delay the renewals of its other leases.
 func TestConcurrentRenewalsShareATransaction(t *testing.T) {
 	s := newIn(t, connectTo(t, nil))
-	const n = 100
-	var grants []store.Renewal
-	for i := range n {
-		r := request(fmt.Sprint("renewed ", i))
-		granted(t, s, r)
-		grants = append(grants, store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Tokens: 10})
+	hold := func() func() {
+		s.gives.turn <- struct{}{}
+		return func() { <-s.gives.turn }
 	}
-	gone := grants[n-1]
-	release(t, s, store.Request{Name: gone.Name, ID: gone.ID})
-	before := begun(t, s.gives)
-	s.gives.turn <- struct{}{} // so that they queue up
-	var wg sync.WaitGroup
-	for _, g := range grants {
-		wg.Go(func() {
-			want := store.Renewed{Status: store.Extended, TTL: g.TTL, Tokens: 10}
-			if g.ID == gone.ID {
-				want = store.Renewed{Status: store.Gone}
-			}
-			out, err := s.Renew(limited(t), []store.Renewal{g})
-			if err != nil || out[0].Status != want.Status || out[0].Tokens != want.Tokens || out[0].TTL != want.TTL {
-				t.Errorf("%s: %+v, %v; want %+v", g.Name, out, err, want)
-			}
-		})
-	}
-	eventually(t, "all renewals are queued", func() bool { return s.giveCalls.Len() == n })
-	<-s.gives.turn
-	wg.Wait()
-	if after := begun(t, s.gives); after-before > 2 { // one alone, the others together
-		t.Errorf("%d transactions for %d renewals", after-before, n)
-	}
+	const most = 2 // one alone, the others together
+	suites.RenewalsShare(t, s, most, hold, s.giveCalls.Len, func() int { return begun(t, s.gives) })
 }
 
 // An invalid renewal does not keep the others that are queued with it from being made. The same

@@ -21,9 +21,7 @@ func TestConnectionsThatAreNotInUseAreClosed(t *testing.T) {
 	s := newIn(t, db)
 	r := request("n")
 	granted(t, s, r)
-	if _, err := s.Renew(limited(t), []store.Renewal{renewal(r)}); err != nil {
-		t.Fatal(err)
-	}
+	extended(t, s, renewal(r))
 	if n := db.Stats().InUse; n != 2 {
 		t.Errorf("%d connections are in use, want 2", n)
 	}
@@ -191,10 +189,7 @@ func TestAStoreStaysInTheDatabaseOfNew(t *testing.T) {
 		c.Close() // returns it to the pool
 	}
 	refused(t, s, request("n"))
-	out, err := s.Renew(limited(t), []store.Renewal{renewal(held)})
-	if err != nil || out[0].Status != store.Extended {
-		t.Errorf("Renew: %+v, %v", out, err)
-	}
+	extended(t, s, renewal(held))
 	identity := func(s *Store) string {
 		return diagnosistest.Find(t, s.Diagnose(limited(t), time.Minute), "store.identity").Found
 	}

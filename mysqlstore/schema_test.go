@@ -123,16 +123,11 @@ func useEverything(t testing.TB, s *Store) {
 	if err := s.Wait(short, b.Name, b.ID); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Wait: %v", err)
 	}
-	renewals := []store.Renewal{renewal(a)}
-	for range 2 {
-		if out, err := s.Renew(ctx, renewals); err != nil || out[0].Status != store.Extended {
-			t.Fatalf("Renew: %+v, %v", out, err)
-		}
-		renewals[0].Mode, renewals[0].Tokens = store.Shared, 5
-	}
-	if err := s.Leave(ctx, b.Name, b.ID); err != nil {
-		t.Fatalf("Leave: %v", err)
-	}
+	r := renewal(a)
+	extended(t, s, r)
+	r.Mode, r.Tokens = store.Shared, 5
+	extended(t, s, r)
+	leave(t, s, b)
 	release(t, s, a)
 	c := request("everything")
 	granted(t, s, c)

@@ -200,10 +200,7 @@ func TestARowThatIsLockedDelaysNoStatementOnOtherNames(t *testing.T) {
 		for i, r := range held {
 			renewals[i] = renewal(r)
 		}
-		out, err := s.Renew(limited(t), renewals)
-		if err != nil || slices.ContainsFunc(out, func(r store.Renewed) bool { return r.Status != store.Extended }) {
-			t.Errorf("Renew: %+v, %v", out, err)
-		}
+		extended(t, s, renewals...)
 	}
 	for what, test := range map[string]struct {
 		lock string
@@ -279,9 +276,7 @@ func TestAProgramThatOnlyRenewsSweeps(t *testing.T) {
 	s.sweep.next = time.Time{} // as after ten seconds
 	s.sweep.mu.Unlock()
 	mustExec(t, db, "UPDATE holdfast_meta SET low = 1000, swept = 0", "INSERT INTO holdfast_names (name, last) VALUES ('unused', 1)")
-	if _, err := s.Renew(limited(t), []store.Renewal{renewal(r)}); err != nil {
-		t.Fatal(err)
-	}
+	extended(t, s, renewal(r))
 	eventually(t, "the unused row is removed", func() bool { return countNames(t, db) == 1 })
 }
 

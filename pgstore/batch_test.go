@@ -2,7 +2,6 @@ package pgstore_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -25,42 +25,21 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A client renews a contended name before it hands it over. If each of these renewals needed a
-// statement of its own, those of a busy client would delay the renewals of its other leases.
 func TestRenewalsOfSingleGrantsShareStatements(t *testing.T) {
 	var sent statements
 	pool := poolWith(t, server(t).URL(), func(config *pgxpool.Config) {
 		config.MaxConns, config.ConnConfig.Tracer = 1, &sent
 	})
 	s := newIn(t, pool)
-	const n = 100
-	var grants []store.Renewal
-	for i := range n {
-		r := request(fmt.Sprint("renewed", i))
-		granted(t, s, r)
-		grants = append(grants, store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Tokens: 10})
+	hold := func() func() {
+		conn, err := pgstore.Pool(s).Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn.Release
 	}
-	conn, err := pgstore.Pool(s).Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	var wg sync.WaitGroup
-	for _, g := range grants {
-		wg.Go(func() {
-			out, err := s.Renew(t.Context(), []store.Renewal{g})
-			if err != nil || out[0].Status != store.Extended || out[0].Tokens != 10 {
-				t.Errorf("%s: %+v, %v", g.Name, out, err)
-			}
-		})
-	}
-	eventually(t, "all renewals are queued", func() bool { return pgstore.InFlight(s) == n })
-	before := sent.n.Load()
-	conn.Release()
-	wg.Wait()
-	if after := sent.n.Load(); after-before > 4 { // two alone, the others in batches of up to 64
-		t.Errorf("%d statements for %d renewals", after-before, n)
-	}
+	const most = 4 // two alone, the others in batches of up to 64
+	suites.RenewalsShare(t, s, most, hold, func() int { return pgstore.InFlight(s) }, func() int { return int(sent.n.Load()) })
 }
 
 // A statement waits for all of its names. So renewals share statements with each other only.

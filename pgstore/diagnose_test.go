@@ -134,10 +134,7 @@ func connect(t testing.TB, url string) *pgx.Conn {
 }
 
 func TestDiagnoseAfterCloseIsUnknown(t *testing.T) {
-	s, err := store.Open(t.Context(), server(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openStore(t, server(t).URL())
 	s.Close()
-	diagnosistest.Want(t, s.(store.Diagnoser).Diagnose(t.Context(), time.Second), "postgres.recovery unknown")
+	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "postgres.recovery unknown")
 }

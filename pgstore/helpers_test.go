@@ -21,7 +21,7 @@ const patience = suites.Patience
 var (
 	request, renewal          = suites.Request, suites.Renewal
 	granted, refused, release = suites.Granted, suites.Refused, suites.Release
-	pair                      = suites.TokenOf
+	extended, leave, pair     = suites.AllExtended, suites.Leave, suites.TokenOf
 	eventually, client        = suites.Eventually, suites.Client
 )
 

@@ -83,9 +83,7 @@ func TestLateRequestsAreNotGranted(t *testing.T) {
 		b := newLateBed(t, 1)
 		granted(t, b.other, request("listen"))
 		waiter := queued(t, b.s, "listen") // from here on it listens through the proxy
-		if err := b.s.Leave(t.Context(), waiter.Name, waiter.ID); err != nil {
-			t.Fatal(err)
-		}
+		leave(t, b.s, waiter)
 		return &suites.LateBed{S: b.s, Other: b.other, Delay: b.delay, Arrive: b.arrive}
 	})
 }
@@ -106,9 +104,7 @@ func TestALateRequestOfABatchIsNotGrantedAfterItsLeave(t *testing.T) {
 	eventually(t, "the first calls are not in flight", func() bool { return pgstore.InFlight(b.s) == 2 })
 	r := request("late")
 	b.delay(r)
-	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
-		t.Fatal(err)
-	}
+	leave(t, b.s, r)
 	b.proxy.Heal()
 	busy.Wait()
 	eventually(t, "the late request is still in flight", func() bool { return pgstore.InFlight(b.s) == 0 })
@@ -122,9 +118,7 @@ func TestALateHeartbeatOfAWaiterDoesNotBringItBack(t *testing.T) {
 	r := suites.Queued("waiter")
 	refused(t, b.s, r)
 	b.delay(r)
-	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
-		t.Fatal(err)
-	}
+	leave(t, b.s, r)
 	release(t, b.other, holder)
 	b.arrive()
 	granted(t, b.other, request("waiter"))
@@ -135,9 +129,7 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t, 1)
 	r := request("noted")
 	b.delay(r)
-	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
-		t.Fatal(err)
-	}
+	leave(t, b.s, r)
 	b.arrive()
 	if n := number(t, b.p, "SELECT count(*) FROM late.ended WHERE until BETWEEN late.now_us() + 50000000 AND late.now_us() + 60000000"); n != 1 {
 		t.Errorf("%d notes for a minute, want one", n)

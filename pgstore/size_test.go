@@ -192,15 +192,11 @@ func TestNoCallReadsAWholeTable(t *testing.T) {
 		granted(t, s, r)
 		waiter := suites.Queued(name)
 		refused(t, s, waiter)
-		if _, err := s.Renew(ctx, []store.Renewal{{Name: name, ID: r.ID, TTL: r.TTL, Mode: store.Exclusive, Tokens: i % 2}}); err != nil {
-			t.Fatal(err)
-		}
+		extended(t, s, store.Renewal{Name: name, ID: r.ID, TTL: r.TTL, Mode: store.Exclusive, Tokens: i % 2})
 		if _, err := s.List(ctx, store.Query{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Leave(ctx, name, waiter.ID); err != nil {
-			t.Fatal(err)
-		}
+		leave(t, s, waiter)
 		release(t, s, r)
 		shared := request(name)
 		shared.Mode = store.Shared

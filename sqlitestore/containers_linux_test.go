@@ -5,8 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // inNamespaces makes a child run under unshare(1) with these options, after a shell command that
@@ -50,10 +48,7 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 			waiter.hears("queued 1") // not granted, because the earlier grant is still held
 			again := open(t, path)   // under the boot ID outside of the container
 			refused(t, again, request("inside"))
-			renewed, err := s.Renew(t.Context(), []store.Renewal{renewal(outside)})
-			if err != nil || renewed[0].Status != store.Extended {
-				t.Errorf("renewal: %+v, error %v", renewed, err)
-			}
+			extended(t, s, renewal(outside))
 			release(t, s, outside)
 			waiter.hears("served")
 		})

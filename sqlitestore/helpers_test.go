@@ -19,7 +19,7 @@ const patience = suites.Patience
 var (
 	request, renewal          = suites.Request, suites.Renewal
 	granted, refused, release = suites.Granted, suites.Refused, suites.Release
-	eventually                = suites.Eventually
+	eventually, extended      = suites.Eventually, suites.AllExtended
 )
 
 // open opens a store and closes it at the end of the test.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -26,9 +27,7 @@ func wakes(t *testing.T, a, b store.Store) {
 	case <-time.After(patience):
 		t.Fatal("Wait does not return")
 	}
-	if err := b.Leave(t.Context(), "order", w.ID); err != nil {
-		t.Fatal(err)
-	}
+	suites.Leave(t, b, w)
 }
 
 func TestWakeUpsReachEveryKindOfHandle(t *testing.T) {

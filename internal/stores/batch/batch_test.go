@@ -109,15 +109,10 @@ func TestFirstCallsAreSentAloneAndTheRestInABatch(t *testing.T) {
 			t.Error(got)
 		}
 		s.want(t, []string{"c", "d", "e"}, []string{"f"})
-		if got := s.goOnAlone(t); got != "alone" {
-			t.Errorf("without requests in flight a call is sent %s", got)
+		if r := <-s.do(t.Context(), "z"); r.how != "alone" {
+			t.Errorf("without requests in flight a call is sent %s", r.how)
 		}
 	})
-}
-
-func (s *server) goOnAlone(t *testing.T) string {
-	r := <-s.do(t.Context(), "z")
-	return r.how
 }
 
 func TestTheCallsOfARefusedBatchAreSentAlone(t *testing.T) {
@@ -253,8 +248,8 @@ func TestCloseWaitsForBatchesInFlight(t *testing.T) {
 		}
 		s.goOn(t, first)
 		<-closed
-		if got := s.goOnAlone(t); got != "alone" {
-			t.Errorf("after Close a call is sent %s", got)
+		if r := <-s.do(t.Context(), "z"); r.how != "alone" {
+			t.Errorf("after Close a call is sent %s", r.how)
 		}
 	})
 }

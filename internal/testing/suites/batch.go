@@ -2,10 +2,13 @@ package suites
 
 import (
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A LaterResult is the outcome of a call.
@@ -30,4 +33,43 @@ func Later[T any](t testing.TB, length func() int, call func() (T, error)) <-cha
 		return nil
 	})
 	return done
+}
+
+// RenewalsShare checks that renewals of single grants that are queued together share requests. A client
+// renews a contended name before it hands it over. If each of these renewals needed a request of its own,
+// those of a busy client would delay the renewals of its other leases. Hold keeps calls queued until goOn is
+// called, and queued returns how many there are. Sent returns how many requests were made. Most is how many
+// are made for the renewals.
+func RenewalsShare(t *testing.T, s store.Store, most int, hold func() (goOn func()), queued, sent func() int) {
+	t.Helper()
+	const n = 100
+	reqs := make([]store.Request, n)
+	for i := range reqs {
+		reqs[i] = Request(fmt.Sprint("renewed", i))
+		Granted(t, s, reqs[i])
+	}
+	gone := reqs[n-1]
+	Release(t, s, gone)
+	before := sent()
+	goOn := hold()
+	var wg sync.WaitGroup
+	for _, req := range reqs {
+		wg.Go(func() {
+			r, want := Renewal(req), store.Renewed{Status: store.Extended, TTL: req.TTL, Tokens: 10}
+			r.Tokens = 10
+			if req.ID == gone.ID {
+				want = store.Renewed{Status: store.Gone}
+			}
+			out, err := s.Renew(Limited(t), []store.Renewal{r})
+			if err != nil || out[0].Status != want.Status || out[0].Tokens != want.Tokens || out[0].TTL != want.TTL {
+				t.Errorf("%s: %+v, %v; want %+v", req.Name, out, err, want)
+			}
+		})
+	}
+	Eventually(t, "not all renewals are queued", func() bool { return queued() == n })
+	goOn()
+	wg.Wait()
+	if after := sent(); after-before > most {
+		t.Errorf("%d requests for %d renewals, want %d at most", after-before, n, most)
+	}
 }

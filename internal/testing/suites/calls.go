@@ -3,6 +3,7 @@ package suites
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,6 +108,23 @@ func Extended(t testing.TB, s store.Store, req store.Request) store.Renewed {
 		t.Fatalf("Renew %q: %+v, %v; want that it is extended", req.Name, out, err)
 	}
 	return out[0]
+}
+
+// Leave ends everything of a request.
+func Leave(t testing.TB, s store.Store, req store.Request) {
+	t.Helper()
+	if err := s.Leave(Limited(t), req.Name, req.ID); err != nil {
+		t.Fatalf("Leave %q: %v", req.Name, err)
+	}
+}
+
+// AllExtended makes renewals in one call, all of which must succeed.
+func AllExtended(t testing.TB, s store.Store, renewals ...store.Renewal) {
+	t.Helper()
+	out, err := s.Renew(Limited(t), renewals)
+	if err != nil || slices.ContainsFunc(out, func(r store.Renewed) bool { return r.Status != store.Extended }) {
+		t.Errorf("Renew: %+v, %v; want that all are extended", out, err)
+	}
 }
 
 // TokenOf takes and releases a name, and returns its token.

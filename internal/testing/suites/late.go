@@ -30,9 +30,7 @@ func Late(t *testing.T, newBed func(t *testing.T) *LateBed) {
 	}
 	run("after Leave", func(t *testing.T, b *LateBed, r store.Request) {
 		b.Delay(r)
-		if err := b.S.Leave(Limited(t), r.Name, r.ID); err != nil {
-			t.Fatal(err)
-		}
+		Leave(t, b.S, r)
 		gone(t, b, r)
 	})
 	for _, keep := range []store.Keep{{}, {State: store.Cooling, For: time.Millisecond}} {
