@@ -39,7 +39,8 @@ func TestRenewalsOfSingleGrantsShareStatements(t *testing.T) {
 		return conn.Release
 	}
 	const most = 4 // two alone, the others in batches of up to 64
-	suites.RenewalsShare(t, s, most, hold, func() int { return pgstore.InFlight(s) }, func() int { return int(sent.n.Load()) })
+	suites.RenewalsShare(t, s, most, hold,
+		func() int { return pgstore.InFlight(s) }, func() int { return int(sent.n.Load()) })
 }
 
 // A statement waits for all of its names. So renewals share statements with each other only.

@@ -89,12 +89,12 @@ func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 // queue. A handle that cannot listen asks more often.
 func TestOnlyAHandleThatCannotListenPolls(t *testing.T) {
 	path := newPath(t)
-	a, deaf := open(t, path), open(t, path)
+	a, b, deaf := open(t, path), open(t, path), open(t, path)
 	sqlitestore.Deafen(deaf)
 	take(t, a, "order")
 	take(t, a, "other")
 	for place := 1; place <= 3; place++ {
-		if again := refused(t, a, suites.Queued("order")).Again; again < 500*time.Millisecond || again > time.Second {
+		if again := refused(t, b, suites.Queued("order")).Again; again < 500*time.Millisecond || again > time.Second {
 			t.Errorf("place %d: Again %v, want a third of the heartbeat of 2s", place, again)
 		}
 	}

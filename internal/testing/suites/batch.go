@@ -51,7 +51,8 @@ func RenewalsShare(t *testing.T, s store.Store, most int, hold func() (goOn func
 	gone := reqs[n-1]
 	Release(t, s, gone)
 	before := sent()
-	goOn := hold()
+	goOn := sync.OnceFunc(hold())
+	defer goOn() // otherwise the store might not be closed after a failure
 	var wg sync.WaitGroup
 	for _, req := range reqs {
 		wg.Go(func() {
