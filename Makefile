@@ -42,26 +42,29 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test tools deps lint check-fmt vet staticcheck modules workflows unit platforms oldest-go vuln apidiff release-check fmt examples fuzz bench bench-compare bench-docs figures microbench hunt faults soak cover dist clean
+.PHONY: help test check tools deps compile check-fmt vet staticcheck modules workflows race norace faulty testreport platforms oldest-go vuln apidiff release-check fmt examples fuzz bench bench-compare bench-docs figures microbench hunt faults soak cover dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: deps lint unit platforms release-check ## everything that must pass before a change is merged
+# On a new machine the servers are downloaded while the tests are compiled.
+test: ## all tests, on real servers
+	@printf '%s\n' deps compile | xargs -P 2 -I{} $(MAKE) --no-print-directory {}
+	@$(MAKE) --no-print-directory race norace faulty
 	@echo "== all passed"
 
-deps: tools ## install what the other targets need
+check: check-fmt vet staticcheck modules workflows platforms release-check ## formatting, go vet, staticcheck, module files, workflows, a release
+	@echo "== all checked"
+
+deps: ## install what the tests need
 	@echo "== servers"
 	@scripts/deps
 
 tools:
 	@echo "== tools: staticcheck, gofumpt, actionlint, govulncheck, apidiff"
 	@$(TOOLS)
-	@go build -o .bin/ ./internal/tools/testreport
 
-lint: check-fmt vet staticcheck modules workflows ## formatting, go vet, staticcheck, module files, workflows
-
-check-fmt: deps
+check-fmt: tools
 	@echo "== gofumpt: every file is formatted"
 	@files=$$(.bin/gofumpt -l .) && if [ -n "$$files" ]; then \
 		echo "$$files"; echo "not formatted; run: make fmt"; exit 1; fi
@@ -70,30 +73,39 @@ vet:
 	@echo "== go vet, all modules"
 	@go vet work
 
-staticcheck: deps
+staticcheck: tools
 	@echo "== staticcheck, all modules"
 	@.bin/staticcheck work
 
-modules:
+modules: deps
 	@echo "== modules: tidy, each complete by itself, the root without requirements"
 	@scripts/check-modules
 
-workflows: deps
+workflows: tools
 	@echo "== actionlint: GitHub workflows; actions are pinned by commit"
 	@.bin/actionlint
 	@! grep -nE 'uses:' .github/workflows/*.yml | grep -vE 'uses: [^@]+@[0-9a-f]{40} # v[0-9.]+$$' || \
 		{ echo "name the commit of each action, and its version in a comment"; exit 1; }
 
-unit: deps
+compile:
 	@echo "== compile all tests, so that the compiler does not slow them down"
 	@go list -export -test -deps $(RACE) work >/dev/null
+
+race: deps testreport
 	@echo "== go test -race, all modules; four packages at a time"
 	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=4 -parallel=4 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/tools/release$$ -e /test/faults$$)
+
+norace: deps testreport
 	@echo "== without -race: large tests, two packages at a time"
 	@.bin/testreport -vet=off -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) \
 		-run "^($$(grep -ho '^func Test[A-Za-z0-9]*' $(NORACE) | cut -c6- | paste -sd'|'))$$" $(sort $(dir $(NORACE)))
+
+faulty: deps testreport
 	@echo "== faults, alone: they measure how soon a client recovers"
 	@.bin/testreport $(RACE) -vet=off -ldflags=-w -parallel=4 -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
+
+testreport:
+	@go build -o .bin/ ./internal/tools/testreport
 
 # Only these packages have files for one platform. GitHub vets all packages on macOS and Windows.
 platforms:
@@ -120,7 +132,7 @@ release-check: ## release the working tree into a temporary folder, and use it a
 	@go test -timeout=$(TIMEOUT) ./internal/tools/release
 	@go run ./internal/tools/release check
 
-fmt: deps ## format every file
+fmt: tools ## format every file
 	@echo "== gofumpt"
 	@.bin/gofumpt -l -w .
 
@@ -160,7 +172,7 @@ faults: deps ## a hunt of TIME (5m) on each store and each other library, or STO
 		echo "== {}: exit code $$?, $$(grep -c "is violated" .bin/hunt-{}.log) violations"'
 	@go run ./test/faults/matrix docs/faults.md docs/faults
 
-soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) on each store
+soak: deps testreport ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) on each store
 	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
 	@.bin/testreport $(RACE) -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
 	@echo "== mutants of six stores, which a model must find"
@@ -181,7 +193,7 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) o
 	@echo "== $(NAMES) names on ZooKeeper"
 	@.bin/testreport -run 'FaultsOfASingleServer/many_names' -timeout=60m ./zkstore -names $(NAMES)
 
-cover: deps ## coverage of all modules, in .bin/cover.html
+cover: deps testreport ## coverage of all modules, in .bin/cover.html
 	@echo "== coverage, all modules"
 	@.bin/testreport -coverprofile=.bin/cover.out -coverpkg=work -timeout=$(TIMEOUT) work
 	@go tool cover -html=.bin/cover.out -o .bin/cover.html
