@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 	"unicode"
@@ -23,16 +24,8 @@ const (
 // store with these capabilities cannot serve it. The error says what is allowed instead. The core
 // calls Check before it calls the store, and stores may rely on that.
 func (c *Capabilities) Check(req *Request) error {
-	if err := CheckName(req.Name); err != nil {
-		return err
-	}
-	if err := c.CheckTTL(req.TTL); err != nil {
-		return err
-	}
-	if err := CheckText("owner", req.Owner); err != nil {
-		return err
-	}
-	if err := CheckText("meta", req.Meta); err != nil {
+	err := cmp.Or(CheckName(req.Name), c.CheckTTL(req.TTL), CheckText("owner", req.Owner), CheckText("meta", req.Meta))
+	if err != nil {
 		return err
 	}
 	if req.Floor < 0 || req.Floor > MaxToken {
@@ -154,14 +147,11 @@ func CheckText(what, text string) error {
 }
 
 func checkChars(what, text string) error {
-	plain := true
-	for i := 0; i < len(text); i++ {
-		if text[i] < ' ' || text[i] >= 0x7f {
-			plain = false
-			break
-		}
+	i := 0
+	for i < len(text) && ' ' <= text[i] && text[i] < 0x7f {
+		i++
 	}
-	if plain { // nearly always; this check runs on every call
+	if i == len(text) { // nearly always; this check runs on every call
 		return nil
 	}
 	if !utf8.ValidString(text) {

@@ -19,19 +19,7 @@ const (
 
 // String returns the level in one word, such as "warning".
 func (l Level) String() string {
-	switch l {
-	case LevelOK:
-		return "ok"
-	case LevelNote:
-		return "note"
-	case LevelUnknown:
-		return "unknown"
-	case LevelWarning:
-		return "warning"
-	case LevelFailure:
-		return "failure"
-	}
-	return "invalid"
+	return word(l, "invalid", "ok", "note", "unknown", "warning", "failure")
 }
 
 // A Finding is the outcome of one check of a store.

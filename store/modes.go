@@ -12,16 +12,14 @@ const (
 )
 
 // String returns "exclusive", "shared" or "permits".
-func (m Mode) String() string {
-	switch m {
-	case Exclusive:
-		return "exclusive"
-	case Shared:
-		return "shared"
-	case Permits:
-		return "permits"
+func (m Mode) String() string { return word(m-Exclusive, "unknown", "exclusive", "shared", "permits") }
+
+// word returns the word of a value, of which 0 has the first one, or other if the value has none.
+func word[T ~uint8](value T, other string, words ...string) string {
+	if int(value) < len(words) {
+		return words[value]
 	}
-	return "unknown"
+	return other
 }
 
 // MarshalText implements encoding.TextMarshaler with the result of String.

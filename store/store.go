@@ -147,17 +147,7 @@ const (
 )
 
 // String returns "held", "done" or "cooling".
-func (s State) String() string {
-	switch s {
-	case Held:
-		return "held"
-	case Done:
-		return "done"
-	case Cooling:
-		return "cooling"
-	}
-	return "unknown"
-}
+func (s State) String() string { return word(s, "unknown", "held", "done", "cooling") }
 
 // Keep says what a Release leaves behind. The zero Keep leaves nothing.
 //
