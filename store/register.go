@@ -13,10 +13,10 @@ import (
 // and its errors contain no password.
 type Opener func(ctx context.Context, u *URL) (Store, error)
 
-var registry struct {
+var registry = struct {
 	sync.Mutex
 	openers map[string]Opener
-}
+}{openers: make(map[string]Opener)}
 
 // Register makes a URL scheme known to [Open]. Store packages call it from an init function.
 // It panics if the scheme is malformed or already registered, because both are bugs of the
@@ -29,9 +29,6 @@ func Register(scheme string, open Opener) {
 	}
 	if registry.openers[scheme] != nil {
 		panic(fmt.Sprintf("holdfast: Register(%q): the scheme is already registered", scheme))
-	}
-	if registry.openers == nil {
-		registry.openers = make(map[string]Opener)
 	}
 	registry.openers[scheme] = open
 }
@@ -61,29 +58,23 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 	return open(ctx, u)
 }
 
-// packages maps the schemes of this project to their packages, for the error message of a
-// program that does not import the package.
-var packages = map[string]string{
-	"memory":         "memstore",
-	"sqlite":         "sqlitestore",
-	"mysql":          "mysqlstore",
-	"redis":          "redisstore",
-	"rediss":         "redisstore",
-	"redis+sentinel": "redisstore",
-	"redis+cluster":  "redisstore",
-	"quorum+redis":   "redisstore",
-	"quorum+rediss":  "redisstore",
-	"etcd":           "etcdstore",
-	"postgres":       "pgstore",
-	"postgresql":     "pgstore",
-	"etcds":          "etcdstore",
-	"zk":             "zkstore",
-	"zks":            "zkstore",
+// packages has the schemes of the packages of this project, for the error message of a program that
+// does not import the package.
+var packages = map[string][]string{
+	"memstore":    {"memory"},
+	"sqlitestore": {"sqlite"},
+	"mysqlstore":  {"mysql"},
+	"redisstore":  {"redis", "rediss", "redis+sentinel", "redis+cluster", "quorum+redis", "quorum+rediss"},
+	"etcdstore":   {"etcd", "etcds"},
+	"pgstore":     {"postgres", "postgresql"},
+	"zkstore":     {"zk", "zks"},
 }
 
 func unknownScheme(scheme string) string {
-	if name := packages[scheme]; name != "" {
-		return fmt.Sprintf(`the package for scheme %q is not imported; add import _ "github.com/holdfast-lock/holdfast/%s"`, scheme, name)
+	for name, schemes := range packages {
+		if slices.Contains(schemes, scheme) {
+			return fmt.Sprintf(`the package for scheme %q is not imported; add import _ "github.com/holdfast-lock/holdfast/%s"`, scheme, name)
+		}
 	}
 	known := "no store package is imported"
 	if schemes := Schemes(); len(schemes) > 0 {
