@@ -13,12 +13,13 @@ import (
 // A URL identifies a store. Unlike url.URL it may have several hosts, and its formatted text
 // never contains the password, whatever the verb or encoder.
 type URL struct {
-	Scheme string                        // such as "redis" or "quorum+redis", in lower case
-	User   string                        // decoded
-	Hosts  []string                      // each "host" or "host:port", in the given order; none in "sqlite:PATH"
-	Path   string                        // decoded; the part after the hosts, or after the colon
-	Query  url.Values                    // parameters
-	secret func() (password, raw string) // a function, because fmt prints the contents of any other type
+	Scheme string     // such as "redis" or "quorum+redis", in lower case
+	User   string     // decoded
+	Hosts  []string   // each "host" or "host:port", in the given order; none in "sqlite:PATH"
+	Path   string     // decoded; the part after the hosts, or after the colon
+	Query  url.Values // parameters
+
+	password, raw func() string // functions, because fmt prints the contents of any other type; may be nil
 }
 
 // ParseURL parses SCHEME:PATH or SCHEME://[USER[:PASSWORD]@]HOST[,HOST…][/PATH], each with
@@ -28,7 +29,7 @@ func ParseURL(s string) (*URL, error) {
 	if !ok || !validScheme(scheme) {
 		return nil, fmt.Errorf(`%w: store URL: want SCHEME:…, such as "redis://127.0.0.1:6379" or "sqlite:/var/lib/locks.db"`, ErrInvalid)
 	}
-	u := &URL{Scheme: strings.ToLower(scheme), secret: secret("", s)}
+	u := &URL{Scheme: strings.ToLower(scheme), raw: hide(s)}
 	fail := func(what string) error {
 		// Show only the scheme, because in a malformed URL it is not certain where the password
 		// ends.
@@ -44,11 +45,8 @@ func ParseURL(s string) (*URL, error) {
 		return nil, fail("malformed parameters after the question mark; write ?key=value&key=value and percent-encode special characters")
 	}
 	if authority, ok := strings.CutPrefix(rest, "//"); ok {
-		hosts := authority
-		rest = ""
-		if i := strings.IndexByte(authority, '/'); i >= 0 {
-			hosts, rest = authority[:i], authority[i:]
-		}
+		hosts, _, _ := strings.Cut(authority, "/")
+		rest = authority[len(hosts):]
 		if strings.Contains(rest, "@") || strings.Contains(query, "@") {
 			return nil, fail("an @ after the hosts; " + encode) // most likely part of an unencoded password
 		}
@@ -56,7 +54,7 @@ func ParseURL(s string) (*URL, error) {
 			user, password, _ := strings.Cut(hosts[:i], ":")
 			if u.User, err = url.PathUnescape(user); err == nil {
 				password, err = url.PathUnescape(password)
-				u.secret = secret(password, s)
+				u.password = hide(password)
 			}
 			if err != nil {
 				return nil, fail("malformed user or password; " + encode)
@@ -138,26 +136,19 @@ func (u *URL) Addresses(port string) (addrs []string, err error) {
 }
 
 // Password returns the password, decoded.
-func (u URL) Password() string {
-	if u.secret == nil {
-		return ""
-	}
-	password, _ := u.secret()
-	return password
-}
+func (u URL) Password() string { return show(u.password) }
 
 // Raw returns the URL as it was given, including the password, for a client library that
 // parses URLs itself.
-func (u URL) Raw() string {
-	if u.secret == nil {
+func (u URL) Raw() string { return show(u.raw) }
+
+func hide(text string) func() string { return func() string { return text } }
+
+func show(hidden func() string) string {
+	if hidden == nil {
 		return ""
 	}
-	_, raw := u.secret()
-	return raw
-}
-
-func secret(password, raw string) func() (string, string) {
-	return func() (string, string) { return password, raw }
+	return hidden()
 }
 
 // GoString returns the result of String, for the verb %#v.
