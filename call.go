@@ -29,7 +29,8 @@ type call struct {
 	reported  bool // reportWaiting was called, so the call has to wait
 	standby   bool // of a Campaign
 
-	waitSet, retrySet, maxHoldSet, minHoldSet bool
+	waitSet, retrySet                bool
+	retryErr, maxHoldErr, minHoldErr error // of bad options
 }
 
 func newCall(op, name string, mode store.Mode) call {
@@ -47,16 +48,13 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 			return fail(cl.op, cl.name, fmt.Errorf("%w: Wait and Retry do not apply to Try calls; use the waiting call with Wait(limit)", ErrInvalid))
 		}
 	}
-	cl.Request.Name = cl.name
-	if c.set.prefix != "" {
-		cl.Request.Name = c.set.prefix + cl.name
-	}
+	cl.Request.Name = c.set.prefix + cl.name
 	cl.Request.Tokens = 1
 	if err := c.checkCall(ctx, cl); err != nil {
 		return fail(cl.op, cl.name, err)
 	}
 	cl.Request.Owner = c.set.owner // was checked by New
-	cl.Own = cl.noRenew || cl.maxHoldSet
+	cl.Own = cl.noRenew || cl.maxHold > 0
 	return nil
 }
 
@@ -86,33 +84,22 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 
 func (c *Client) checkOptions(cl *call) error {
 	switch {
-	case cl.waitSet && cl.wait < 0:
+	case cl.wait < 0:
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
 	case cl.Once && cl.reentrant:
 		return fmt.Errorf("%w: Reentrant cannot be combined with Once: a name that an outer lease holds cannot be closed as done", ErrInvalid)
-	}
-	if cl.maxHoldSet {
-		if err := store.CheckTime("MaxHold", cl.maxHold); err != nil {
-			return err
-		}
-	}
-	if cl.minHoldSet {
-		if err := store.CheckTime("MinHold", cl.minHold); err != nil {
-			return err
-		}
-	}
-	if cl.maxHoldSet && cl.minHold > cl.maxHold {
+	case cl.maxHoldErr != nil:
+		return cl.maxHoldErr
+	case cl.minHoldErr != nil:
+		return cl.minHoldErr
+	case cl.maxHold > 0 && cl.minHold > cl.maxHold:
 		return fmt.Errorf("%w: MinHold(%v) is longer than MaxHold(%v)", ErrInvalid, cl.minHold, cl.maxHold)
-	}
-	if cl.Once && cl.minHold > cl.keep { // the name is closed as done, and opens after keep
+	case cl.Once && cl.minHold > cl.keep: // the name is closed as done, and opens after keep
 		return fmt.Errorf("%w: MinHold(%v) is longer than the %v for which Once keeps the name closed", ErrInvalid, cl.minHold, cl.keep)
+	case cl.retryErr != nil:
+		return cl.retryErr
 	}
-	if cl.retrySet {
-		if err := checkStrategy(cl.retry); err != nil {
-			return err
-		}
-	}
-	if cl.minHoldSet || cl.Once {
+	if cl.minHold > 0 || cl.Once {
 		cl.need |= store.FeatureKeep
 	}
 	if missing := cl.need &^ c.caps.Features; missing != 0 {

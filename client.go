@@ -156,14 +156,12 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 		return nil, fail(cl.op, cl.name, ErrClosed)
 	}
 	defer c.life.Exit()
-	if outer := c.holds(ctx, cl.Request.Name); outer != nil {
-		if cl.reentrant || !cl.Try {
-			inner, err := outer.again(cl)
-			if err != nil {
-				return nil, err
-			}
-			return inner.lease(), nil
+	if outer := c.holds(ctx, cl.Request.Name); outer != nil && (cl.reentrant || !cl.Try) {
+		inner, err := outer.again(cl)
+		if err != nil {
+			return nil, err
 		}
+		return inner.lease(), nil
 	}
 	if ctx.Err() != nil {
 		return nil, fail(cl.op, cl.name, context.Cause(ctx))

@@ -54,7 +54,7 @@ func (c *Client) newGrant(cl *call, sent time.Duration, a *store.Answer) *hold {
 	g, h, req := &both.grant, &both.hold, &cl.Request
 	g.ID, g.Name, g.Meta, g.Mode, g.Weight, g.TTL, g.NoRenew = req.ID, req.Name, req.Meta, req.Mode, req.Weight, req.TTL, cl.noRenew
 	var maxEnd time.Duration
-	if cl.maxHoldSet {
+	if cl.maxHold > 0 {
 		maxEnd = c.now() + cl.maxHold // not from sent: a limit that is shorter than the reply takes would leave no lease
 	}
 	g.Start(h, sent, a.TTL, maxEnd)

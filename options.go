@@ -126,11 +126,7 @@ func TTL(ttl time.Duration) CallOption { return func(c *call) { c.Request.TTL = 
 // Wait limits how long to wait for the lock; 0 means a single attempt. By default a call waits
 // until its context ends. The limit does not affect how long the lock is held.
 func Wait(limit time.Duration) CallOption {
-	return func(c *call) {
-		c.wait = limit
-		c.waitSet = true
-		c.Try = limit == 0
-	}
+	return func(c *call) { c.wait, c.waitSet, c.Try = limit, true, limit == 0 }
 }
 
 // Retry sets the strategy that decides when to retry after a failure of the store, and when to
@@ -138,10 +134,7 @@ func Wait(limit time.Duration) CallOption {
 // five if the store does not answer at all, and waits for holders until the context or Wait ends
 // it. A wake-up by the store between two attempts makes the call ask earlier.
 func Retry(s Strategy) CallOption {
-	return func(c *call) {
-		c.retry = s
-		c.retrySet = true
-	}
+	return func(c *call) { c.retry, c.retrySet, c.retryErr = s, true, checkStrategy(s) }
 }
 
 // NoRenew turns off renewal: the lease ends after its TTL unless Renew is called.
@@ -150,10 +143,7 @@ func NoRenew() CallOption { return func(c *call) { c.noRenew = true } }
 // MaxHold ends the lease when the time d has passed since it was granted, even if it could be
 // renewed. By default there is no limit.
 func MaxHold(d time.Duration) CallOption {
-	return func(c *call) {
-		c.maxHold = d
-		c.maxHoldSet = true
-	}
+	return func(c *call) { c.maxHold, c.maxHoldErr = d, store.CheckTime("MaxHold", d) }
 }
 
 // MinHold keeps the name closed until the time d has passed since it was acquired, even if it is
@@ -162,10 +152,7 @@ func MaxHold(d time.Duration) CallOption {
 // is over. For a job that the clock starts on several hosts, use Once with the scheduled time in
 // the name, which covers that case too.
 func MinHold(d time.Duration) CallOption {
-	return func(c *call) {
-		c.minHold = d
-		c.minHoldSet = true
-	}
+	return func(c *call) { c.minHold, c.minHoldErr = d, store.CheckTime("MinHold", d) }
 }
 
 // Reentrant allows a call to lock a name that its context already holds (see Lease.Context). The
