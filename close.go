@@ -60,10 +60,7 @@ func (c *Client) Close() error {
 	if c.owned {
 		err = errors.Join(err, c.store.Close())
 	}
-	if err != nil {
-		return fail("close", "", err)
-	}
-	return nil
+	return failIf("close", "", err)
 }
 
 // releaseAll ends every hold, then releases every grant. All holds end before any grant is

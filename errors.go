@@ -73,14 +73,13 @@ func (e *HeldError) Error() string {
 		b.WriteString("queued behind other waiters")
 	} else {
 		h := &e.Holders[0]
-		age := h.Age
 		switch h.State {
 		case store.Done:
-			fmt.Fprintf(&b, "closed: done by %s %s ago, kept for another %s", ownerText(h.Owner), short(age), short(h.Left))
+			fmt.Fprintf(&b, "closed: done by %s %s ago, kept for another %s", ownerText(h.Owner), short(h.Age), short(h.Left))
 		case store.Cooling:
 			fmt.Fprintf(&b, "in cool-down after release by %s, free in %s", ownerText(h.Owner), short(h.Left))
 		default:
-			fmt.Fprintf(&b, "held by %s for %s, %s left unless renewed", ownerText(h.Owner), short(age), short(h.Left))
+			fmt.Fprintf(&b, "held by %s for %s, %s left unless renewed", ownerText(h.Owner), short(h.Age), short(h.Left))
 		}
 		if h.Meta != "" {
 			fmt.Fprintf(&b, " (%s)", printable.Escape(h.Meta))
@@ -148,6 +147,14 @@ func fail(op, name string, causes ...error) error {
 	return &callError{op, name, causes}
 }
 
+// failIf is like fail, but returns nil if there is no cause.
+func failIf(op, name string, cause error) error {
+	if cause == nil {
+		return nil
+	}
+	return fail(op, name, cause)
+}
+
 // isLossOf reports whether err says that the lock with that name was lost.
 func isLossOf(err error, name string) bool {
 	var named *callError
@@ -169,31 +176,19 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() []error { return e.causes }
 
-// unavailableError is a failure of the store. It matches ErrUnavailable and the failure.
-type unavailableError struct {
-	what string // the consequence, or the number of attempts; may be empty
-	err  error
-}
-
-// unavailable wraps a failure of the store. A timeout of the client or of the store must not
-// match context.DeadlineExceeded or context.Canceled, which tell callers that their own context
-// has ended. The cause of the caller's context is always added separately.
+// unavailable wraps a failure of the store. What is the consequence, or the number of attempts; it may
+// be empty. A timeout of the client or of the store must not match context.DeadlineExceeded or
+// context.Canceled, which tell callers that their own context has ended. The cause of the caller's
+// context is always added separately.
 func unavailable(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error())
 	}
-	return &unavailableError{what, err}
-}
-
-func (e *unavailableError) Error() string {
-	if e.what != "" {
-		return fmt.Sprintf("store unavailable (%s): %v", e.what, e.err)
+	if what != "" {
+		what = " (" + what + ")"
 	}
-	return "store unavailable: " + e.err.Error()
+	return fmt.Errorf("%w%s: %w", ErrUnavailable, what, err)
 }
-
-func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
-func (e *unavailableError) Unwrap() error        { return e.err }
 
 // lostError is the reason for a loss. It matches ErrLost.
 type lostError struct{ loss renewal.Loss }

@@ -205,10 +205,7 @@ func (p *part) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		}
 		h.reportEnd(e)
 	}
-	if err != nil {
-		return fail(op, h.name(), err)
-	}
-	return nil
+	return failIf(op, h.name(), err)
 }
 
 // unlinkLocked removes a part from the others, if it is one. Otherwise a long hold would collect all

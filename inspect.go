@@ -35,15 +35,18 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 
 // Inspect returns the holders of a name and its waiters. Both are empty if the name is free.
 func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
-	const op = "inspect"
+	return c.inspect(ctx, "inspect", name)
+}
+
+func (c *Client) inspect(ctx context.Context, op, name string) (Info, error) {
 	if err := c.checkName(op, name); err != nil {
 		return Info{}, err
 	}
 	page, err := c.list(ctx, op, name, store.Query{Name: c.set.prefix + name})
-	if err != nil {
+	switch {
+	case err != nil:
 		return Info{}, err
-	}
-	if len(page.Locks) == 0 {
+	case len(page.Locks) == 0:
 		return Info{Name: name}, nil
 	}
 	return c.info(page.Locks[0]), nil
@@ -72,21 +75,16 @@ func (c *Client) Break(ctx context.Context, name string, id ID) error {
 // calls Forget afterwards, under the lock that guards the account.
 func (c *Client) Forget(ctx context.Context, name string) error {
 	const op = "forget"
-	if err := c.checkName(op, name); err != nil {
+	info, err := c.inspect(ctx, op, name)
+	switch {
+	case err != nil:
 		return err
-	}
-	page, err := c.list(ctx, op, name, store.Query{Name: c.set.prefix + name})
-	if err != nil {
-		return err
-	}
-	if len(page.Locks) == 0 || len(page.Locks[0].Holders) == 0 {
+	case len(info.Holders) == 0:
 		return fail(op, name, fmt.Errorf("%w: no record that it was done", ErrNotHeld))
+	case info.Holders[0].State != store.Done:
+		return fail(op, name, &HeldError{Name: name, Holders: info.Holders})
 	}
-	holders := page.Locks[0].Holders
-	if holders[0].State != store.Done {
-		return fail(op, name, &HeldError{Name: name, Holders: holders})
-	}
-	return c.breakGrant(ctx, op, name, holders[0].ID)
+	return c.breakGrant(ctx, op, name, info.Holders[0].ID)
 }
 
 func (c *Client) breakGrant(ctx context.Context, op, name string, id ID) error {
@@ -99,13 +97,11 @@ func (c *Client) breakGrant(ctx context.Context, op, name string, id ID) error {
 }
 
 func (c *Client) checkName(op, name string) error {
-	if name == "" {
-		return fail(op, name, store.CheckName(""))
+	full := c.set.prefix + name
+	if name == "" { // then the prefix alone is no name
+		full = ""
 	}
-	if err := store.CheckName(c.set.prefix + name); err != nil {
-		return fail(op, name, err)
-	}
-	return nil
+	return failIf(op, name, store.CheckName(full))
 }
 
 func (c *Client) list(ctx context.Context, op, name string, q store.Query) (page store.Page, err error) {

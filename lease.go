@@ -75,13 +75,10 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err == nil {
 		err = l.Err() // it may have been unlocked meanwhile
 	}
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil && errors.Is(err, ErrUnavailable):
+	if ctx.Err() != nil && errors.Is(err, ErrUnavailable) {
 		return fail(op, l.Name(), err, context.Cause(ctx))
 	}
-	return fail(op, l.Name(), err)
+	return failIf(op, l.Name(), err)
 }
 
 // renewNow renews the grant. Unchanged says why the store could not change the mode of a grant
@@ -129,10 +126,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	if unchanged != nil {
 		err = unavailable("", unchanged)
 	}
-	if err != nil {
-		return fail(op, h.name(), err)
-	}
-	return nil
+	return failIf(op, h.name(), err)
 }
 
 // begin begins a call on this lease, or returns why it cannot be made. If it returns nil, the

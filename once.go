@@ -53,8 +53,5 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 		}
 		return err
 	}
-	if err := lease.p.unlock(ctx, store.Keep{State: store.Done, For: keep}, true); err != nil {
-		return fail(op, name, err)
-	}
-	return nil
+	return failIf(op, name, lease.p.unlock(ctx, store.Keep{State: store.Done, For: keep}, true))
 }
