@@ -15,8 +15,8 @@ import (
 type LeaseSet struct {
 	leases []*Lease // in order of their names
 
-	mu   sync.Mutex
-	done chan struct{}
+	once sync.Once
+	done <-chan struct{}
 }
 
 // LockAll takes all the names or none. It takes them in sorted order, whatever the order of the
@@ -87,16 +87,7 @@ func (s *LeaseSet) Lease(name string) *Lease {
 
 // Done returns a channel that is closed when the first of the leases ends.
 func (s *LeaseSet) Done() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done == nil {
-		done := make(chan struct{})
-		s.done = done
-		closeDone := sync.OnceFunc(func() { close(done) })
-		for _, l := range s.leases {
-			context.AfterFunc(l.Context(context.Background()), closeDone)
-		}
-	}
+	s.once.Do(func() { s.done = s.Context(context.Background()).Done() })
 	return s.done
 }
 
