@@ -85,10 +85,8 @@ var cleanUpRetry = Backoff(20*time.Millisecond, time.Second)
 
 // sleep reports whether the time passed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

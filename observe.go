@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -173,10 +174,7 @@ func (o *observation) run() {
 	defer o.done.Done()
 	defer func() {
 		if p := recover(); p != nil {
-			logger := o.client.set.logger
-			if logger == nil {
-				logger = slog.Default()
-			}
+			logger := cmp.Or(o.client.set.logger, slog.Default())
 			logger.Error("holdfast: the observer panicked", "panic", p, "event", o.event.Kind.String(), "name", o.event.Name)
 		}
 	}()

@@ -163,14 +163,11 @@ func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, ag
 // one, and returns early if so.
 func (a *attempt) pause(ctx context.Context, d time.Duration) error {
 	for end := a.c.now() + d; d > 0; d = end - a.c.now() {
-		timer := time.NewTimer(min(d, pollMost))
 		select {
-		case <-timer.C:
+		case <-time.After(min(d, pollMost)):
 		case <-ctx.Done():
-			timer.Stop()
 			return errEnded
 		case <-a.c.life.Closing.Done():
-			timer.Stop()
 			return errEnded
 		}
 		if a.turn.Waiting() {
