@@ -68,10 +68,8 @@ func (l *Lifetime) Shut() bool {
 		if n < 0 {
 			return false
 		}
-		if l.n.CompareAndSwap(n, n+shutBias) {
-			if n == 0 {
-				l.once.Do(func() { close(l.idle) })
-			}
+		if l.n.CompareAndSwap(n, n+shutBias+1) {
+			l.Exit() // closes idle if there are no calls
 			l.beginClose()
 			return true
 		}

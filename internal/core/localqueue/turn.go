@@ -52,9 +52,7 @@ func (t Turn) Granted(g *renewal.Grant, a *store.Answer, sent time.Duration) {
 		next: a.Token + 1, tokens: a.Tokens - 1,
 		slice: sent, othersWait: a.Waiters > 0, short: a.TTL <= g.TTL/2,
 	}
-	if n.head != nil {
-		n.answerWaiters(&t.q.config)
-	}
+	n.answerWaiters(&t.q.config)
 }
 
 // Answered records the answer of the store, and ends the waiting calls for which that answer is

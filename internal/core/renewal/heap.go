@@ -24,9 +24,8 @@ func (h *dueHeap) remove(g *Grant) {
 
 // fix restores the order after g.due changed.
 func (h *dueHeap) fix(g *Grant) {
-	if !h.down(int(g.index)) {
-		h.up(int(g.index))
-	}
+	h.up(int(g.index))
+	h.down(int(g.index))
 }
 
 func (h *dueHeap) up(i int) {
@@ -40,24 +39,21 @@ func (h *dueHeap) up(i int) {
 	}
 }
 
-// down reports whether anything moved.
-func (h *dueHeap) down(i int) bool {
-	start := i
+func (h *dueHeap) down(i int) {
 	for {
 		child := 2*i + 1
 		if child >= len(*h) {
-			break
+			return
 		}
 		if right := child + 1; right < len(*h) && (*h)[right].due < (*h)[child].due {
 			child = right
 		}
 		if (*h)[i].due <= (*h)[child].due {
-			break
+			return
 		}
 		h.swap(i, child)
 		i = child
 	}
-	return i > start
 }
 
 func (h *dueHeap) swap(i, j int) {
