@@ -46,7 +46,7 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *renewal.Grant) bool {
 	for n.head != nil && n.grant == g {
 		w, now := n.head, q.config.Now()
 		left := g.Deadline() - now
-		if !q.serves(g, &w.call) || left <= 0 {
+		if !q.takes(&w.call, g.TTL, g.Meta) || g.NoRenew || g.HasMaxHold() || left <= 0 {
 			return false
 		}
 		fresh := left > g.TTL/2 || n.short
@@ -76,11 +76,6 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *renewal.Grant) bool {
 		asked = true
 	}
 	return false
-}
-
-// serves reports whether a waiting call can use the grant unchanged.
-func (q *Queue) serves(g *renewal.Grant, call *Call) bool {
-	return q.takes(call, g.TTL, g.Meta) && !g.NoRenew && !g.HasMaxHold()
 }
 
 // takes reports whether a call can use an exclusive grant with this TTL and Meta. A call that asks

@@ -11,9 +11,13 @@ import (
 
 // A Queue is the local queue of one client.
 type Queue struct {
-	config  Config
-	seed    maphash.Seed
-	shards  [64]shard
+	config Config
+	seed   maphash.Seed
+	shards [64]shard
+
+	// A contended name needs a waiter for every lock and unlock. The pool belongs to the queue because
+	// each test of a program may run in a synctest bubble of its own, and a channel must not leave its
+	// bubble.
 	waiters sync.Pool
 }
 
@@ -31,6 +35,7 @@ type Config struct {
 func (q *Queue) Init(config Config) {
 	q.config = config
 	q.seed = maphash.MakeSeed()
+	q.waiters.New = func() any { return &Waiter{ready: make(chan struct{}, 1)} }
 	for i := range q.shards {
 		q.shards[i].names = make(map[string]*name)
 	}
@@ -85,20 +90,10 @@ func (q *Queue) Join(call *Call) (Outcome, *Waiter) {
 			return Outcome{Answer: a}, nil
 		}
 	}
-	w := q.newWaiter()
+	w := q.waiters.Get().(*Waiter)
 	w.name, w.call = n, *call
 	n.push(w)
 	return Outcome{}, w
-}
-
-// newWaiter takes a waiter from a pool, because a contended name needs one for every lock and
-// unlock. The pool belongs to the queue because each test of a program may run in a synctest
-// bubble of its own, and a channel must not leave its bubble.
-func (q *Queue) newWaiter() *Waiter {
-	if w, ok := q.waiters.Get().(*Waiter); ok {
-		return w
-	}
-	return &Waiter{ready: make(chan struct{}, 1)}
 }
 
 // Collect returns the outcome of a waiter that was signalled.
