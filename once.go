@@ -25,7 +25,7 @@ import (
 // Once returns ErrDone if fn succeeded before, and the error of fn if it fails. It returns
 // ErrLost, joined with the error of fn, if the lock was lost, and ErrUnavailable if fn
 // succeeded but that could not be recorded: in both cases fn may run again.
-func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn func(ctx context.Context) error, opts ...CallOption) error {
+func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn func(ctx context.Context) error, opts ...CallOption) (err error) {
 	const op = "once"
 	if fn == nil {
 		return fail(op, name, errNilFunc)
@@ -39,19 +39,17 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 	if err != nil {
 		return err
 	}
-	finished := false
+	var done store.Keep // nothing if fn fails or panics
 	defer func() {
-		if !finished { // fn panicked
-			lease.p.unlock(ctx, store.Keep{}, true)
+		ended := lease.p.unlock(ctx, done, true)
+		if done.State == store.Done {
+			err = failIf(op, name, ended)
+		} else if errors.Is(ended, ErrLost) {
+			err = joinLoss(op, name, ended, err)
 		}
 	}()
-	err = fn(lease.Context(ctx))
-	finished = true
-	if err != nil {
-		if lost := lease.p.unlock(ctx, store.Keep{}, true); errors.Is(lost, ErrLost) {
-			return joinLoss(op, name, lost, err)
-		}
-		return err
+	if err = fn(lease.Context(ctx)); err == nil {
+		done = store.Keep{State: store.Done, For: keep}
 	}
-	return failIf(op, name, lease.p.unlock(ctx, store.Keep{State: store.Done, For: keep}, true))
+	return err
 }
