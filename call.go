@@ -70,20 +70,11 @@ func apply(cl call, opts []CallOption) call {
 }
 
 func (c *Client) checkCall(ctx context.Context, cl *call) error {
-	if ctx == nil {
-		return errNilContext
-	}
-	if cl.name == "" { // with a prefix the full name would not be empty
-		return store.CheckName("")
-	}
-	if err := c.checkOptions(cl); err != nil {
-		return err
-	}
-	return c.caps.Check(&cl.Request)
-}
-
-func (c *Client) checkOptions(cl *call) error {
 	switch {
+	case ctx == nil:
+		return errNilContext
+	case cl.name == "": // with a prefix the full name would not be empty
+		return store.CheckName("")
 	case cl.wait < 0:
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
 	case cl.Once && cl.reentrant:
@@ -105,5 +96,5 @@ func (c *Client) checkOptions(cl *call) error {
 	if missing := cl.need &^ c.caps.Features; missing != 0 {
 		return fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, missing)
 	}
-	return nil
+	return c.caps.Check(&cl.Request)
 }

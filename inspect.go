@@ -21,8 +21,9 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 				yield(Info{}, err)
 				return
 			}
-			for i := range page.Locks {
-				if !yield(c.info(page.Locks[i]), nil) {
+			for _, info := range page.Locks {
+				info.Name = strings.TrimPrefix(info.Name, c.set.prefix)
+				if !yield(info, nil) {
 					return
 				}
 			}
@@ -43,13 +44,15 @@ func (c *Client) inspect(ctx context.Context, op, name string) (Info, error) {
 		return Info{}, err
 	}
 	page, err := c.list(ctx, op, name, store.Query{Name: c.set.prefix + name})
-	switch {
-	case err != nil:
+	if err != nil {
 		return Info{}, err
-	case len(page.Locks) == 0:
-		return Info{Name: name}, nil
 	}
-	return c.info(page.Locks[0]), nil
+	var info Info
+	if len(page.Locks) > 0 {
+		info = page.Locks[0]
+	}
+	info.Name = name
+	return info, nil
 }
 
 // Break ends the grant with that ID, as shown by a listing, by force. It ends no other grant. The
@@ -135,10 +138,4 @@ func (c *Client) manage(ctx context.Context, op, name string, do func(context.Co
 		return fail(op, name, err)
 	}
 	return fail(op, name, unavailable("", err))
-}
-
-// info returns one entry of a listing, without the client's prefix in its name.
-func (c *Client) info(l store.Lock) Info {
-	l.Name = strings.TrimPrefix(l.Name, c.set.prefix)
-	return l
 }

@@ -30,18 +30,14 @@ func (a *attempt) countRefusal(r *store.Refusal) {
 // waitAfterRefusal waits until it is worth asking again. Other calls of this client may wait for the
 // turn of this one.
 func (a *attempt) waitAfterRefusal(ctx context.Context, r *store.Refusal) error {
-	if !a.Request.Queue { // the store does not wake this request
+	again := max(r.Again, leastRetryWait)
+	if !a.Request.Queue || a.retrySet {
 		wait, err := a.consult()
 		if err != nil {
 			return err
 		}
-		return a.pause(ctx, wait)
-	}
-	again := max(r.Again, leastRetryWait)
-	if a.retrySet {
-		wait, err := a.consult()
-		if err != nil {
-			return err
+		if !a.Request.Queue { // the store does not wake this request
+			return a.pause(ctx, wait)
 		}
 		again = min(again, wait) // asking within Again keeps the place in the queue
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
@@ -87,11 +88,10 @@ func (c *Client) checkKept(ctx context.Context, g *renewal.Grant, keep store.Kee
 	if err != nil {
 		return unavailable("not known whether the name is kept closed", err)
 	}
+	kept := func(h Holder) bool { return h.ID == g.ID && h.State == keep.State }
 	for _, lock := range page.Locks {
-		for _, h := range lock.Holders {
-			if h.ID == g.ID && h.State == keep.State {
-				return nil
-			}
+		if slices.ContainsFunc(lock.Holders, kept) {
+			return nil
 		}
 	}
 	return errGone
