@@ -65,14 +65,13 @@ func (c *Client) waitForTurn(ctx context.Context, cl *call, w *localqueue.Waiter
 // at the same moment, cancelWait releases the grant or ends the turn that it got.
 func (c *Client) cancelWait(ctx context.Context, cl *call, w *localqueue.Waiter, cause error) error {
 	out, signalled, obstacle := c.queue.Cancel(w)
-	if signalled {
-		switch {
-		case out.Grant != nil:
-			obstacle = nil
-			c.inBackground(func(ctx context.Context) { c.releaseGrant(ctx, out.Grant, store.Keep{}) })
-		case out.Answer == nil:
-			c.endTurn(out.Turn)
-		}
+	switch {
+	case !signalled:
+	case out.Grant != nil:
+		obstacle = nil
+		c.inBackground(func(ctx context.Context) { c.releaseGrant(ctx, out.Grant, store.Keep{}) })
+	case out.Answer == nil:
+		c.endTurn(out.Turn)
 	}
 	if obstacle != nil {
 		return fail(cl.op, cl.name, c.waitError(cl, obstacle), cause)

@@ -160,13 +160,12 @@ func (a *attempt) refused(ctx context.Context, r *store.Refusal) error {
 	}
 	a.c.reportWaiting(ctx, &a.call)
 	err := a.waitAfterRefusal(ctx, r)
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
-	}
-	if gaveUp := (*gaveUpError)(nil); errors.As(err, &gaveUp) {
-		return a.fail(a.held, gaveUp)
-	}
-	if errors.Is(err, errEnded) {
+	case errors.Is(err, errGaveUp):
+		return a.fail(a.held, err)
+	case errors.Is(err, errEnded):
 		// After a failure, the place in the queue may have become a grant whose reply was
 		// lost. That grant would be older than the call that would take it over.
 		a.recorded = a.unsure || a.c.life.Closing.Err() != nil || !a.turn.OfferTicket(&a.Request)

@@ -227,9 +227,8 @@ func joinLoss(op, name string, lost, err error) error {
 var (
 	errNilFunc    = fmt.Errorf("%w: fn is nil", ErrInvalid)
 	errNilContext = fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
+	errPanicked   = errors.New("the retry strategy panicked")
 )
-
-var errPanicked = errors.New("the retry strategy panicked")
 
 // waitedError is the cause of a wait that ended because of the option Wait.
 type waitedError struct{ limit time.Duration }

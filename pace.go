@@ -13,8 +13,10 @@ import (
 // patience bounds how long Lock and Unlock keep trying if the store does not answer.
 const patience = 5 * time.Second
 
-// errEnded means that the caller's context ended or the client was closed.
-var errEnded = errors.New("ended")
+var (
+	errEnded  = errors.New("ended")   // the caller's context ended or the client was closed
+	errGaveUp = errors.New("gave up") // the strategy allows no further call
+)
 
 // countRefusal records a refusal.
 func (a *attempt) countRefusal(r *store.Refusal) {
@@ -79,11 +81,6 @@ func (a *attempt) ended(ctx context.Context) bool {
 	return ctx.Err() != nil || a.c.life.Closing.Err() != nil
 }
 
-// A gaveUpError ends an attempt because its strategy allows no further call.
-type gaveUpError struct{ calls int }
-
-func (e *gaveUpError) Error() string { return fmt.Sprintf("gave up after %d attempts", e.calls) }
-
 // consult returns how long to wait from now after a refusal. It asks the strategy if the wait
 // that the strategy chose before is over.
 func (a *attempt) consult() (time.Duration, error) {
@@ -96,7 +93,7 @@ func (a *attempt) consult() (time.Duration, error) {
 		}
 		wait, more := strategy.Next(a.counted, a.held)
 		if !more {
-			return 0, &gaveUpError{a.counted}
+			return 0, fmt.Errorf("%w after %d attempts", errGaveUp, a.counted)
 		}
 		a.resumeAt = now + max(wait, leastRetryWait)
 	}

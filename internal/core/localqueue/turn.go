@@ -124,9 +124,8 @@ func interchangeable(a, b *store.Request) bool {
 func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool) {
 	n := t.n
 	n.shard.mu.Lock()
-	ticket = n.ticket
-	n.ticket = nil
-	n.shard.mu.Unlock()
+	defer n.shard.mu.Unlock()
+	ticket, n.ticket = n.ticket, nil
 	return ticket, ticket != nil && interchangeable(req, ticket)
 }
 
