@@ -6,35 +6,21 @@ import (
 	"time"
 )
 
-// Features is a set of optional abilities of a store. A program can require them with
-// holdfast.Require. A call that needs a feature that the store lacks fails before anything is
-// sent.
+// Features is a set of optional abilities of a store, which holdfast.Require can require. A call
+// that needs one that the store lacks fails before anything is sent.
 type Features uint32
 
 const (
-	// FeatureShared is shared mode, and the downgrade of a grant from exclusive to shared mode.
-	FeatureShared Features = 1 << iota
-	// FeaturePermits is permits mode.
-	FeaturePermits
-	// FeatureQueue means that waiters of all clients are served in order of arrival.
-	FeatureQueue
-	// FeatureKeep is the ability to keep a name closed after its release.
-	FeatureKeep
-	// FeatureList is List and Break.
-	FeatureList
-	// FeatureProcesses is exclusion between processes of one host.
-	FeatureProcesses
-	// FeatureHosts is exclusion between hosts.
-	FeatureHosts
-	// FeatureDurable means that grants and the order of tokens survive a restart of the
-	// server, provided that its data is kept.
-	FeatureDurable
-	// FeatureFailover means that exclusion and the order of tokens survive the loss of
-	// any one server together with its data.
-	FeatureFailover
-	// FeaturePush means that the store wakes waiters (see Store.Wait), in any order. A store with
-	// FeatureQueue does so too and need not declare it.
-	FeaturePush
+	FeatureShared    Features = 1 << iota // shared mode, and the downgrade of a grant from exclusive to it
+	FeaturePermits                        // permits mode
+	FeatureQueue                          // waiters of all clients are served in order of arrival
+	FeatureKeep                           // a name can be kept closed after its release
+	FeatureList                           // List and Break
+	FeatureProcesses                      // exclusion between processes of one host
+	FeatureHosts                          // exclusion between hosts
+	FeatureDurable                        // grants and token order survive a server restart that keeps its data
+	FeatureFailover                       // exclusion and token order survive the loss of a server and its data
+	FeaturePush                           // the store wakes waiters, in any order (see Store.Wait); FeatureQueue implies it
 )
 
 var featureNames = [...]string{
@@ -68,14 +54,10 @@ type Capabilities struct {
 	Store    string // human-readable kind of store, such as "memory" or "redis"
 	Features Features
 
-	// MinTTL is the shortest TTL that the store supports.
-	MinTTL time.Duration
-	// MaxTTL is the longest TTL that the store supports; 0 means MaxTime.
-	MaxTTL time.Duration
-	// Heartbeat is how long a waiter that stopped asking may keep its place in the queue.
-	Heartbeat time.Duration
-	// Instant means that no call except Wait ever blocks. The core then sets no timeouts.
-	Instant bool
+	MinTTL    time.Duration // the shortest TTL that the store supports
+	MaxTTL    time.Duration // the longest TTL that the store supports; 0 means MaxTime
+	Heartbeat time.Duration // how long a waiter that stopped asking may keep its place in the queue
+	Instant   bool          // no call except Wait ever blocks; the core then sets no timeouts
 	// Timeout, if not 0, bounds every call except Wait while the server does not answer at all.
 	// The core then sets no timeout of its own.
 	Timeout time.Duration

@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of requests. They are the same for every store, so that a program does not run into
-// new limits when it changes its store.
+// Limits of requests, the same for every store, so that a program can change its store.
 const (
 	MaxName    = 512       // bytes in a name, including the prefix
 	MaxText    = 1024      // bytes in an owner or meta text
@@ -63,8 +62,7 @@ func (c *Capabilities) CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// CheckTime returns an error that matches ErrInvalid unless d is above zero and at most MaxTime.
-// What is the name of the value in the error.
+// CheckTime returns an ErrInvalid unless d is above zero and at most MaxTime. What is its name.
 func CheckTime(what string, d time.Duration) error {
 	if d <= 0 || d > MaxTime {
 		return fmt.Errorf("%w: %s(%v): want a time above zero and at most %v", ErrInvalid, what, d, MaxTime)
@@ -72,8 +70,7 @@ func CheckTime(what string, d time.Duration) error {
 	return nil
 }
 
-// CheckKeep returns an error that matches ErrInvalid unless keep is zero, or is Done or
-// Cooling for a time above zero.
+// CheckKeep returns an ErrInvalid unless keep is zero, or Done or Cooling for a time above zero.
 func CheckKeep(keep Keep) error {
 	switch {
 	case keep == Keep{}:
@@ -86,8 +83,7 @@ func CheckKeep(keep Keep) error {
 	return nil
 }
 
-// CheckDone returns an error that matches ErrInvalid if keep is Done and the grant that it
-// replaces is not exclusive.
+// CheckDone returns an ErrInvalid if keep is Done and the grant is not exclusive.
 func CheckDone(keep Keep, held Mode) error {
 	if keep.State != Done || held == Exclusive {
 		return nil
@@ -95,8 +91,7 @@ func CheckDone(keep Keep, held Mode) error {
 	return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive grant can be kept as done", ErrInvalid, held)
 }
 
-// CheckRenewal returns an error that matches ErrInvalid if r changes the mode of a grant other
-// than from Exclusive to Shared.
+// CheckRenewal returns an ErrInvalid if r changes the mode other than from Exclusive to Shared.
 func CheckRenewal(r *Renewal, held Mode) error {
 	if r.Mode == held || r.Mode == Shared && held == Exclusive {
 		return nil
@@ -105,8 +100,7 @@ func CheckRenewal(r *Renewal, held Mode) error {
 		ErrInvalid, r.Name, held, r.Mode)
 }
 
-// NoTokens returns the error of a request whose floor leaves no tokens above it. It matches
-// ErrInvalid.
+// NoTokens returns the ErrInvalid of a request whose floor leaves no tokens above it.
 func NoTokens(floor int64) error {
 	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; check where this floor comes from", ErrInvalid, floor)
 }
@@ -125,8 +119,8 @@ func (c *Capabilities) need(f Features) error {
 	return fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.Store, f)
 }
 
-// CheckName returns an error that matches ErrInvalid unless name is 1 to MaxName bytes of
-// UTF-8 without control characters.
+// CheckName returns an ErrInvalid unless name is 1 to MaxName bytes of UTF-8 without control
+// characters.
 func CheckName(name string) error {
 	if name == "" {
 		return fmt.Errorf(`%w: empty name: name the thing to lock, such as "order:42"`, ErrInvalid)

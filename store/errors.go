@@ -9,8 +9,7 @@ var (
 	// not know: see UnknownFormat. The same call would fail again.
 	ErrInvalid = errors.New("invalid")
 
-	// ErrNotHeld is returned when no grant of that identity exists: it was never granted, it was
-	// released or broken, or it has expired.
+	// ErrNotHeld is returned when no grant of that identity exists, or no longer exists.
 	ErrNotHeld = errors.New("not held")
 
 	// ErrUnsupported is returned when the store lacks a feature that the call needs.

@@ -14,7 +14,7 @@ const (
 // String returns "exclusive", "shared" or "permits".
 func (m Mode) String() string { return word(m-Exclusive, "unknown", "exclusive", "shared", "permits") }
 
-// word returns the word of a value, of which 0 has the first one, or other if the value has none.
+// word returns the word of a value, or other if it has none.
 func word[T ~uint8](value T, other string, words ...string) string {
 	if int(value) < len(words) {
 		return words[value]
@@ -74,9 +74,8 @@ func describe(mode Mode, limit int) string {
 	return "shared access"
 }
 
-// SameClaim returns an error that matches ErrInvalid if a repeated request differs in mode,
-// weight or limit from the first one under its identity. Otherwise the repeated request would
-// be granted without a check.
+// SameClaim returns an ErrInvalid if a repeated request differs in mode, weight or limit from the
+// first one under its identity. It would otherwise be granted without a check.
 func SameClaim(req *Request, mode Mode, weight, limit int) error {
 	if req.Mode == mode && (mode != Permits || req.Weight == weight && req.Limit == limit) {
 		return nil

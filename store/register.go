@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// An Opener opens the store that u identifies. It rejects unknown parameters (see [URL.Only]),
-// and its errors contain no password.
+// An Opener opens the store of a URL. It rejects unknown parameters, and no error has the password.
 type Opener func(ctx context.Context, u *URL) (Store, error)
 
 var registry = struct {
@@ -18,9 +17,8 @@ var registry = struct {
 	openers map[string]Opener
 }{openers: make(map[string]Opener)}
 
-// Register makes a URL scheme known to [Open]. Store packages call it from an init function.
-// It panics if the scheme is malformed or already registered, because both are bugs of the
-// program.
+// Register makes a URL scheme known to [Open]. Store packages call it from an init function. It
+// panics if the scheme is malformed or already registered.
 func Register(scheme string, open Opener) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -51,15 +49,13 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 	open := registry.openers[u.Scheme]
 	registry.Unlock()
 	if open == nil {
-		// Do not show more of the URL than its scheme: in user:password@tcp(host)/db, the format
-		// of a Go driver, everything else is in the path.
+		// Show only the scheme: in user:password@tcp(host)/db, a Go driver's URL, the rest is the path.
 		return nil, fmt.Errorf("%w: store URL: %s", ErrInvalid, unknownScheme(u.Scheme))
 	}
 	return open(ctx, u)
 }
 
-// packages has the schemes of the packages of this project, for the error message of a program that
-// does not import the package.
+// packages has the schemes of the packages, for the error of a program that does not import one.
 var packages = map[string][]string{
 	"memstore":    {"memory"},
 	"sqlitestore": {"sqlite"},

@@ -21,42 +21,36 @@ import (
 
 // A Store keeps locks on a server. Its methods are safe for concurrent use.
 //
-// Every call returns soon after its context ends. If a call fails with an error that does not
-// match an error of this package, its outcome is unknown: the server may or may not have
-// acted.
+// Every call returns soon after its context ends. The outcome of a call that fails with an error
+// that matches none of this package is unknown: the server may or may not have acted.
 type Store interface {
 	// Acquire makes one attempt to take req.Name under the identity req.ID.
 	//
-	// The request is granted if the current holders admit it (see [Usage]) and no earlier
-	// request is queued. The order is strict: a request that would fit still waits behind an
-	// earlier one that does not. Otherwise the request is refused: Answer.Refusal is set and
-	// the error is nil.
+	// The request is granted if the current holders admit it (see [Usage]) and no earlier request
+	// is queued. The order is strict: a request that would fit still waits behind an earlier one
+	// that does not. Otherwise it is refused: Answer.Refusal is set and the error is nil.
 	//
-	// A granted token is greater than every token granted before on that name, and greater
-	// than req.Floor. A repeated Acquire under the identity of a live grant returns the same
-	// grant: the answer carries the newest block of tokens of that grant, whatever req.Floor
-	// is, and the TTL starts again.
+	// A granted token is greater than req.Floor and every token granted before on that name. A
+	// repeated Acquire under the identity of a live grant returns the same grant: its newest block
+	// of tokens, whatever req.Floor is, and the TTL starts again.
 	//
-	// If req.Queue is set, a refused request joins the end of the queue. A repeated Acquire
-	// under the same identity keeps the place in the queue and is the waiter's heartbeat: a
-	// waiter that does not ask for longer than Capabilities.Heartbeat is dropped. If
-	// req.Queue is not set, a refusal leaves nothing behind.
+	// If req.Queue is set, a refused request joins the end of the queue. A repeated Acquire under
+	// the same identity keeps its place and is its heartbeat: a waiter that does not ask for longer
+	// than Capabilities.Heartbeat is dropped. If req.Queue is not set, a refusal leaves nothing.
 	//
 	// A store may grant a queued request before it asks again, when its turn comes. Such a grant
 	// lasts no longer than the heartbeat, because the waiter may be dead. The next Acquire
 	// returns that grant with its remaining time, counted from a time before it was granted.
 	//
-	// Acquire returns ErrInvalid if the name is held with another limit or in a mode that
-	// cannot be combined with the one requested (see [Mixes]). A store may also compare the
-	// request with the waiters.
+	// Acquire returns ErrInvalid if the name is held with another limit or in a mode that cannot be
+	// combined with this one (see [Mixes]). A store may also compare it with the waiters.
 	Acquire(ctx context.Context, req Request) (Answer, error)
 
-	// Wait blocks until a queued identity should ask again, and then returns nil. This is
-	// the case when its turn may have come, when the name was closed as Done (for every
-	// waiter), or when it was closed as Cooling (for the next waiter in line). If such a
-	// change happened after the last refusal of that identity, Wait returns at once, so that
-	// no change between the two calls is missed. Wait may return early for no reason. The
-	// core also asks again after Refusal.Again without any wake-up.
+	// Wait blocks until a queued identity should ask again, and then returns nil: when its turn may
+	// have come, when the name was closed as Done (for every waiter), or when it was closed as
+	// Cooling (for the next waiter in line). If such a change happened after the last refusal of
+	// that identity, Wait returns at once, so that no change between the two calls is missed. Wait
+	// may return early for no reason, and the core also asks again after Refusal.Again.
 	//
 	// Wait returns the context's error when ctx ends, and any other error when the store can
 	// no longer notify the waiter, for example after the loss of a session or connection.
@@ -71,8 +65,7 @@ type Store interface {
 	// If it returns an error, all outcomes are unknown. It never revives or creates a grant,
 	// even if it arrives after a release.
 	//
-	// Renew returns ErrInvalid if a renewal changes the mode other than from Exclusive to
-	// Shared.
+	// Renew returns ErrInvalid if a renewal changes the mode, except from Exclusive to Shared.
 	Renew(ctx context.Context, grants []Renewal) ([]Renewed, error)
 
 	// Release ends a grant, or replaces it by a kept record, which keeps the name closed for a
@@ -82,23 +75,20 @@ type Store interface {
 	// Done and the grant is not exclusive.
 	Release(ctx context.Context, name string, id ID, keep Keep) error
 
-	// List returns one page of the names that have holders or waiters. Expired grants and
-	// dropped waiters are not listed. A name that changes between two pages may be listed
-	// twice.
+	// List returns one page of the names that have holders or waiters, without expired grants and
+	// dropped waiters. A name that changes between two pages may be listed twice.
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Break ends a grant or a kept record (see [Keep]) by force. It affects only the grant or
-	// record with that identity. Break returns ErrNotHeld if that identity no longer holds the
-	// name.
+	// Break ends the grant or the kept record (see [Keep]) with that identity, and no other, by
+	// force. It returns ErrNotHeld if that identity no longer holds the name.
 	Break(ctx context.Context, name string, id ID) error
 
 	// Capabilities returns what this store supports. The result is constant.
 	Capabilities() Capabilities
 
-	// Close frees the resources that the store itself opened. Grants stay until they are
-	// released or their TTL is over. Calls that are blocked in Wait end, and later calls fail
-	// with ErrClosed. A second Close does nothing. Close takes about two seconds at most, also if
-	// the servers do not answer.
+	// Close frees the resources that the store itself opened. Grants stay until they are released
+	// or their TTL is over. Calls that are blocked in Wait end, and later calls fail with
+	// ErrClosed. A second Close does nothing. Close takes about two seconds at most.
 	Close() error
 }
 
@@ -209,8 +199,7 @@ type Lock struct {
 	Waiters []Waiter // in order, the next one first
 }
 
-// A Holder describes a live grant or a kept record (see [Keep]). Its times are those of the
-// moment at which the store read it.
+// A Holder describes a live grant or a kept record (see [Keep]), when the store read it.
 type Holder struct {
 	ID     ID     // Break takes it
 	Owner  string // who holds the name, as set by its client

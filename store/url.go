@@ -31,8 +31,7 @@ func ParseURL(s string) (*URL, error) {
 	}
 	u := &URL{Scheme: strings.ToLower(scheme), raw: hide(s)}
 	fail := func(what string) error {
-		// Show only the scheme, because in a malformed URL it is not certain where the password
-		// ends.
+		// Show only the scheme: in a malformed URL it is not certain where the password ends.
 		return fmt.Errorf("%w: %s URL: %s", ErrInvalid, u.Scheme, what)
 	}
 	if strings.ContainsFunc(rest, func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -138,8 +137,7 @@ func (u *URL) Addresses(port string) (addrs []string, err error) {
 // Password returns the password, decoded.
 func (u URL) Password() string { return show(u.password) }
 
-// Raw returns the URL as it was given, including the password, for a client library that
-// parses URLs itself.
+// Raw returns the URL as given, with the password, for a client library that parses it itself.
 func (u URL) Raw() string { return show(u.raw) }
 
 func hide(text string) func() string { return func() string { return text } }
