@@ -1,5 +1,4 @@
-// Package bounded limits how long the calls to a store take. A store must return soon after
-// its context ends, or bound its calls itself.
+// Package bounded limits how long calls to a store take, if the store does not bound them itself.
 package bounded
 
 import (
@@ -12,15 +11,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// CallTimeout bounds a single call. It is longer than a healthy server takes, and short enough
-// for a second attempt before a caller gives up.
+// CallTimeout bounds a call. A healthy server is faster, and a caller has time for a second one.
 const CallTimeout = 3 * time.Second
 
 // ErrNoReply is returned when a call took longer than its limit.
 var ErrNoReply = errors.New("no reply in time")
 
-// A Store makes bounded calls to a store. A limit longer than CallTimeout is reduced to
-// CallTimeout.
+// A Store makes bounded calls to a store. No limit is longer than CallTimeout.
 type Store struct {
 	Caps  store.Capabilities
 	store store.Store
@@ -76,8 +73,7 @@ func (s *Store) Leave(ctx context.Context, limit time.Duration, name string, id 
 	return NoReply(ctx, callCtx, s.store.Leave(callCtx, name, id))
 }
 
-// Renew calls the store's Renew. It always returns an outcome for each request, and sets Err in
-// each outcome that is unknown.
+// Renew calls the store's Renew. It returns an outcome for each request, with Err if it is unknown.
 func (s *Store) Renew(ctx context.Context, limit time.Duration, requests []store.Renewal) []store.Renewed {
 	callCtx, cancel := s.bound(ctx, limit)
 	defer cancel()

@@ -1,5 +1,4 @@
-// Package lifetime counts the calls and the background work of a client, so that its Close
-// can keep new calls out and wait for the others.
+// Package lifetime counts the calls and background work of a client, for which Close waits.
 package lifetime
 
 import (
@@ -9,13 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// A Lifetime is the time from New to Close of a client. Entering costs one atomic addition, and
-// so does leaving.
+// A Lifetime is the time from New to Close of a client. Enter and Exit are one atomic addition.
 type Lifetime struct {
-	// Closing ends when Close begins. Calls then stop waiting.
-	Closing context.Context
-	// Work ends when Close stops waiting. Background work then stops.
-	Work context.Context
+	Closing context.Context // ends when Close begins; calls then stop waiting
+	Work    context.Context // ends when Close stops waiting; background work then stops
 
 	beginClose, endWork context.CancelFunc
 

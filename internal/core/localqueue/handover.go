@@ -85,8 +85,7 @@ func (q *Queue) takes(call *Call, ttl time.Duration, meta string) bool {
 		call.Request.TTL == ttl && call.Request.Meta == meta && !call.Own
 }
 
-// Drop detaches a grant that is lost or no longer exclusive from its name, so that the waiting
-// calls go to the store.
+// Drop detaches a grant that is lost or shared by now, so that the waiting calls go to the store.
 func (q *Queue) Drop(g *renewal.Grant) {
 	sh := q.shard(g.Name)
 	sh.mu.Lock()

@@ -22,8 +22,7 @@ func (q *Queue) shard(name string) *shard {
 	return &q.shards[maphash.String(q.seed, name)%uint64(len(q.shards))]
 }
 
-// A name is the state of one name in this client. It is guarded by the mutex of its shard and
-// lives while it has a grant, a turn or waiters.
+// A name is the state of one name while it has a grant, a turn or waiters. Its shard guards it.
 type name struct {
 	shard    *shard
 	text     string
@@ -33,8 +32,7 @@ type name struct {
 	grant    *renewal.Grant // held exclusively by this client; nil if there is none
 	handover                // of the grant
 
-	// The request of a call that gave up and left its place in the store's queue to the next
-	// call of this client; nil if there is none.
+	// The request whose place in the store's queue a call has left to the next call; may be nil.
 	ticket *store.Request
 
 	head, tail *Waiter
@@ -42,7 +40,6 @@ type name struct {
 	joined     atomic.Int32 // number of calls that began to wait so far; may be read without the mutex
 }
 
-// get returns the state of a name, and creates it if necessary.
 func (sh *shard) get(text string) *name {
 	if n := sh.names[text]; n != nil {
 		if n == sh.spare {
@@ -96,8 +93,7 @@ func (a *Answer) Done(now time.Duration) bool {
 	return first.State == store.Done && (now == a.At || first.Left > now-a.At)
 }
 
-// obstacle returns why a call must wait, as far as that is known without asking the store. It
-// returns nil if nothing is known.
+// obstacle returns why a call must wait, or nil if only the store knows.
 func (n *name) obstacle(c *Config) *Answer {
 	now, answered := c.Now(), n.answered
 	switch {
@@ -118,8 +114,7 @@ func (n *name) obstacle(c *Config) *Answer {
 	return nil
 }
 
-// answer returns the answer to a call that need not wait because the answer is already known. It
-// returns nil if the call has to wait.
+// answer returns the answer to a call if it is known already, or nil if the call has to wait.
 func (n *name) answer(c *Config, call *Call) *Answer {
 	now := c.Now()
 	switch {

@@ -15,9 +15,8 @@ type Queue struct {
 	seed   maphash.Seed
 	shards [64]shard
 
-	// A contended name needs a waiter for every lock and unlock. The pool belongs to the queue because
-	// each test of a program may run in a synctest bubble of its own, and a channel must not leave its
-	// bubble.
+	// A contended name needs a waiter for every lock. The pool is not global because each test of a
+	// program may run in a synctest bubble of its own, and a channel must not leave its bubble.
 	waiters sync.Pool
 }
 
@@ -63,8 +62,7 @@ type Waiter struct {
 // Cancel must follow: Collect after the signal, Cancel at any time.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 
-// An Outcome is what a call gets from the queue: a grant that was handed over to it, an answer that
-// ends it, or the turn to ask the store.
+// An Outcome is what the queue gives a call: a grant, an answer that ends it, or the turn.
 type Outcome struct {
 	Grant  *renewal.Grant
 	Token  int64         // of this hand-over of the grant
@@ -73,9 +71,8 @@ type Outcome struct {
 	Turn   Turn
 }
 
-// Join adds a call to the queue. It returns an outcome at once, the turn or an answer, if no
-// other call of this client is in front or if the answer to the call is known. Otherwise it
-// returns a waiter.
+// Join adds a call to the queue, and returns a waiter. If no other call of this client is in front,
+// or if the answer is known, it returns the turn or the answer instead.
 func (q *Queue) Join(call *Call) (Outcome, *Waiter) {
 	sh := q.shard(call.Request.Name)
 	sh.mu.Lock()
@@ -107,9 +104,8 @@ func (q *Queue) Collect(w *Waiter) Outcome {
 	return out
 }
 
-// Cancel removes a waiter from the queue. If it was signalled at the same moment, signalled is
-// true and the caller must release the grant or end the turn in out. Obstacle says why the
-// waiter had to wait; it is nil if that is not known.
+// Cancel removes a waiter from the queue. If it was signalled at the same moment, the caller must
+// release the grant or end the turn in out. Obstacle says why the waiter had to wait, if known.
 func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle *Answer) {
 	n := w.name
 	n.shard.mu.Lock()

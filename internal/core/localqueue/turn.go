@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Turn is the right to talk to the store about a name. One call of the client has it at a
-// time. It ends with Granted or End.
+// A Turn is the right of one call to talk to the store about a name. Granted or End ends it.
 type Turn struct {
 	q *Queue
 	n *name
@@ -55,8 +54,7 @@ func (t Turn) Granted(g *renewal.Grant, a *store.Answer, sent time.Duration) {
 	n.answerWaiters(&t.q.config)
 }
 
-// Answered records the answer of the store, and ends the waiting calls for which that answer is
-// enough.
+// Answered records the answer of the store, and ends the waiting calls for which it is enough.
 func (t Turn) Answered(a Answer) {
 	n := t.n
 	n.shard.mu.Lock()
@@ -65,8 +63,7 @@ func (t Turn) Answered(a Answer) {
 	n.answerWaiters(&t.q.config)
 }
 
-// Refused ends the waiting calls that make a single attempt with the same mode, weight and
-// limit as the request that the store just refused.
+// Refused ends the waiting single attempts with the same shape as the request just refused.
 func (t Turn) Refused(req *store.Request, a Answer) {
 	n := t.n
 	n.shard.mu.Lock()
@@ -79,8 +76,7 @@ func (t Turn) Refused(req *store.Request, a Answer) {
 	})
 }
 
-// sameShape reports whether two requests ask for the same mode, weight and limit, so that the
-// store must grant or refuse both.
+// sameShape reports whether the store must grant or refuse both requests.
 func sameShape(a, b *store.Request) bool {
 	return a.Mode == b.Mode && a.Weight == b.Weight && a.Limit == b.Limit
 }
@@ -92,9 +88,8 @@ func (t Turn) Obstacle() *Answer {
 	return t.n.obstacle(&t.q.config)
 }
 
-// OfferTicket offers the place of a request in the store's queue to the next call of this client,
-// if that call makes the same request. It reports whether it did. So a client keeps its place in
-// the order of arrival when one of its calls gives up.
+// OfferTicket offers the place of a request in the store's queue to the next call, if that makes
+// the same request. It reports whether it did. So a client keeps its place when a call gives up.
 func (t Turn) OfferTicket(req *store.Request) bool {
 	n := t.n
 	n.shard.mu.Lock()
@@ -129,17 +124,15 @@ func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool
 	return ticket, ticket != nil && interchangeable(req, ticket)
 }
 
-// Outage returns the last failure of the store, and since when the store has not replied. The
-// failure is nil if the store replied to the last call.
+// Outage returns the last failure, if the last call failed, and since when no reply has come.
 func (t Turn) Outage() (since time.Duration, failure error) {
 	t.n.shard.mu.Lock()
 	defer t.n.shard.mu.Unlock()
 	return t.n.answered.Since, t.n.answered.Failure
 }
 
-// End gives the turn to the next call. If it returns a ticket, no call can use the ticket and
-// the turn has not ended: the caller must cancel the ticket's place in the store and then call
-// End again.
+// End gives the turn to the next call. If it returns a ticket, no call can use it and the turn goes
+// on: the caller must cancel the ticket's place in the store and then call End again.
 func (t Turn) End() (unused *store.Request) {
 	n := t.n
 	n.shard.mu.Lock()

@@ -8,11 +8,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// forever is a time that is never reached.
 const forever = time.Duration(math.MaxInt64)
 
-// A Hold is told what happens to its grant. Its methods are called without a mutex of this package
-// held.
+// A Hold is told what happens to its grant, while no mutex of this package is locked.
 type Hold interface {
 	// Lost ends the hold. It must not wait for anything.
 	Lost(Loss)
@@ -30,7 +28,6 @@ type Rest struct {
 	Term  time.Duration // from the last renewal to the old deadline
 }
 
-// rest returns what is left of the grant.
 func (g *Grant) rest(now time.Duration) Rest {
 	return Rest{max(0, g.Deadline()-now), g.Deadline() - g.sent}
 }
@@ -42,8 +39,7 @@ type Loss struct {
 	Err    error  // of the last renewal; may be nil
 }
 
-// A Grant is what the store gave this client: one identity on one name. All times are on the
-// client's clock.
+// A Grant is one identity on one name. All times are on the client's clock.
 type Grant struct {
 	Name    string
 	ID      store.ID
@@ -104,8 +100,7 @@ func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 // renewTimeout bounds one renewal, so that several attempts fit before the deadline.
 func renewTimeout(ttl time.Duration) time.Duration { return max(ttl/6, 10*time.Millisecond) }
 
-// earlyRenewal is how soon a grant is renewed that has much less than the requested TTL. If the
-// holder releases it before that, the renewal is saved.
+// earlyRenewal is how soon a grant with much less than its TTL is renewed, unless it is released.
 const earlyRenewal = 10 * time.Millisecond
 
 // extend moves the deadline after a successful call that was sent at that time. The TTL that it
@@ -128,8 +123,7 @@ func (g *Grant) extend(sent, ttl time.Duration) {
 	g.schedule()
 }
 
-// schedule sets when the grant is due. While a renewal is in flight, the grant is due at its
-// deadline.
+// schedule sets when the grant is due: at its deadline while a renewal is in flight.
 func (g *Grant) schedule() {
 	g.due = g.Deadline()
 	if !g.inFlight {
@@ -137,7 +131,6 @@ func (g *Grant) schedule() {
 	}
 }
 
-// request returns a request to renew the grant.
 func (g *Grant) request(tokens int) store.Renewal {
 	return store.Renewal{Name: g.Name, ID: g.ID, TTL: g.TTL, Mode: g.mode(), Tokens: tokens}
 }
@@ -152,7 +145,6 @@ func (g *Grant) mode() store.Mode {
 // live reports whether the grant is scheduled and was not lost.
 func (g *Grant) live() bool { return g.index >= 0 && !g.expired }
 
-// expiryLoss returns the loss of a grant whose deadline has passed.
 func (g *Grant) expiryLoss() Loss {
 	switch {
 	case g.maxEnd > 0 && g.maxEnd <= g.Deadline():

@@ -1,8 +1,7 @@
 package renewal
 
-// dueHeap is a binary heap of grants, ordered by the time at which they are due. Each grant
-// knows its index. The heap does not use container/heap, which costs an interface call per
-// step, because every lock and unlock uses it.
+// dueHeap is a binary heap of grants, ordered by their due time. Every lock and unlock uses it, so
+// it is not a container/heap, which costs an interface call per step.
 type dueHeap []*Grant
 
 func (h *dueHeap) push(g *Grant) {

@@ -1,5 +1,4 @@
-// Package renewal renews the grants of a client in time, and ends those whose deadline has
-// passed.
+// Package renewal renews the grants of a client, and ends those whose deadline has passed.
 package renewal
 
 import (
@@ -28,11 +27,9 @@ const minFlying, firstFlying, maxFlying, maxRetries = 2, 8, 64, 16
 // slowCall is longer than a call takes unless many others are in front of it.
 const slowCall = time.Second
 
-// A Scheduler renews and expires all grants of a client. It has a heap, ordered by the time at
-// which each grant is due, and one timer.
+// A Scheduler renews and expires all grants of a client, with one heap and one timer.
 //
-// A hung call does not delay a loss: calls run on goroutines of their own, and while one is in
-// flight its grants are due at their deadlines.
+// A hung call delays no loss: it has its own goroutine, and its grants are due at their deadlines.
 type Scheduler struct {
 	store *bounded.Store
 	life  *lifetime.Lifetime
@@ -70,9 +67,8 @@ func (f *flight) returned(all, some bool, took time.Duration) {
 	}
 }
 
-// Init sets up a scheduler. Now is the client's clock. Clean removes expired grants from the
-// store. A store that counts TTLs may have dropped them by then, but a store with sessions has
-// not. After MaxHold no store has dropped them.
+// Init sets up a scheduler. Now is the client's clock. Clean removes expired grants from the store,
+// which may still have them: it may count no TTLs but have sessions, or MaxHold may be over.
 func (s *Scheduler) Init(st *bounded.Store, life *lifetime.Lifetime, now func() time.Duration, clean func(context.Context, []*Grant)) {
 	s.store, s.life, s.now, s.clean = st, life, now, clean
 	s.first, s.again = flight{limit: firstFlying, most: maxFlying}, flight{limit: firstFlying, most: maxRetries}
@@ -149,8 +145,7 @@ func (s *Scheduler) Hold(g *Grant) Hold {
 	return g.hold
 }
 
-// HandOver gives the grant to the next hold, which is told from now on what happens to it. It
-// returns false if the grant is lost or the client closed.
+// HandOver gives the grant to the next hold, unless the grant is lost or the client closed.
 func (s *Scheduler) HandOver(g *Grant, to Hold) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,8 +294,7 @@ func (s *Scheduler) expire(g *Grant) {
 	s.heap.fix(g)
 }
 
-// Expire ends a grant whose deadline has passed, as the caller has found, unless it was already
-// ended. It returns why the grant is lost.
+// Expire ends a grant whose deadline has passed, unless it has ended. It returns the loss.
 func (s *Scheduler) Expire(g *Grant) Loss {
 	s.mu.Lock()
 	first := g.live()
@@ -316,8 +310,7 @@ func (s *Scheduler) Expire(g *Grant) Loss {
 	return loss
 }
 
-// CleanUp makes the scheduler release an expired grant at the store now, because its holder has
-// ended its work and needs no margin.
+// CleanUp releases an expired grant at the store now: its holder has ended and needs no margin.
 func (s *Scheduler) CleanUp(g *Grant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -414,8 +407,7 @@ func (s *Scheduler) report(g *Grant, rest Rest, out *store.Renewed) {
 	}
 }
 
-// RenewNow renews one grant at once and returns the outcome. If tokens is not 0, it also asks
-// for that many tokens.
+// RenewNow renews one grant at once, and asks for tokens if that is not 0.
 func (s *Scheduler) RenewNow(ctx context.Context, g *Grant, tokens int) store.Renewed {
 	s.mu.Lock()
 	sent := s.now()

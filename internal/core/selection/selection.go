@@ -91,8 +91,7 @@ func contains(l *store.Lock, text string) bool {
 		})
 }
 
-// InStates returns the locks of a list in the states of the selection, in its order. It does not
-// change the list.
+// InStates returns a sorted list of the locks of a list in the states of the selection.
 func (s *Selection) InStates(list []store.Lock) []store.Lock {
 	list = slices.Clone(list)
 	if len(s.States) > 0 {
