@@ -43,8 +43,7 @@ func (c *Client) acquire(ctx context.Context, cl *call) (h *hold, handed bool, e
 // errNoTurn ends the wait of a single attempt for the call that has the turn.
 var errNoTurn = unavailable("", bounded.ErrNoReply)
 
-// waitForTurn waits in the local queue. It returns nil if the call was served, and otherwise the
-// reason why the wait ended.
+// waitForTurn waits in the local queue. It returns nil if the call was served, or why not.
 func (c *Client) waitForTurn(ctx context.Context, cl *call, w *localqueue.Waiter) (cause error) {
 	if cl.Try { // it does not wait for a holder
 		limited, cancel := context.WithTimeoutCause(ctx, bounded.CallTimeout, errNoTurn)

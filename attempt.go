@@ -13,8 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// An attempt is a call that has the turn: all its requests to the store under one identity, until
-// the store grants one or the call gives up.
+// An attempt is a call that has the turn: its requests to the store under one identity.
 type attempt struct {
 	call     // a copy, because a pointer to the call would move it to the heap
 	c        *Client
@@ -36,9 +35,8 @@ type attempt struct {
 	resumeAt time.Duration // when to ask the strategy again
 }
 
-// acquireFromStore asks the store for a name, as the only call of this client, until the
-// store grants it, the call gives up, or ctx ends. Unless the name was granted, nothing is
-// left in the store. The call has the turn now.
+// acquireFromStore asks the store until it grants the name, the call gives up, or ctx ends. Unless
+// the name was granted, nothing is left in the store. The call has the turn now.
 func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue.Turn, now time.Duration) (*hold, error) {
 	a := attempt{call: *cl, c: c, turn: turn}
 	defer func() { // even if a strategy panics
@@ -83,8 +81,7 @@ func (a *attempt) start(ctx context.Context, now time.Duration) error {
 	return nil
 }
 
-// identify returns a new identity, or the identity of another call of this client that gave up and
-// left its place in the store's queue.
+// identify returns a new identity, or that of another call that left its place in the queue.
 func (a *attempt) identify(ctx context.Context) store.ID {
 	if a.reported { // only a call that waited can find a ticket; other calls lock no mutex
 		ticket, usable := a.turn.TakeTicket(&a.Request)
@@ -103,7 +100,6 @@ func (a *attempt) identify(ctx context.Context) store.ID {
 	return a.c.ids.next()
 }
 
-// ask makes one call, which is sent now.
 func (a *attempt) ask(ctx context.Context, now time.Duration) (store.Answer, error) {
 	if a.turn.HandsOver(&a.Call) {
 		a.Request.Tokens = max(1, a.c.set.handoverLimit)
@@ -141,8 +137,7 @@ func (a *attempt) granted(ctx context.Context, answer *store.Answer) (*hold, err
 	return h, nil
 }
 
-// refused tells the other calls of this client about a refusal, and waits until it is worth asking
-// again. It returns an error if the refusal or the wait ends the call.
+// refused tells the other calls about a refusal, and waits. An error ends the call.
 func (a *attempt) refused(ctx context.Context, r *store.Refusal) error {
 	a.countRefusal(r)
 	answer := localqueue.Answer{At: a.heldAt, Refusal: r, Lasting: a.Request.Queue}
@@ -174,8 +169,7 @@ func (a *attempt) refused(ctx context.Context, r *store.Refusal) error {
 	return a.failed(ctx, err)
 }
 
-// failed handles a failure of the store: it waits before the next call, or returns the error that
-// ends this one.
+// failed handles a failure of the store: it waits, or returns the error that ends the call.
 func (a *attempt) failed(ctx context.Context, err error) error {
 	if a.ended(ctx) {
 		return a.waitEnded(ctx, err)

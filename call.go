@@ -37,8 +37,7 @@ func newCall(op, name string, mode store.Mode) call {
 	return call{op: op, name: name, Call: localqueue.Call{Request: store.Request{Mode: mode, Weight: 1}}}
 }
 
-// prepare fills a call from its options and checks it, so that bad input does not reach the
-// store.
+// prepare fills a call from its options and checks it before the store is touched.
 func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error {
 	cl.Request.TTL = c.set.ttl
 	if len(opts) > 0 {
@@ -58,8 +57,7 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 	return nil
 }
 
-// apply is a separate function because its parameter escapes to the heap. Calls without options
-// avoid that allocation.
+// apply is a separate function so that calls without options do not move to the heap.
 func apply(cl call, opts []CallOption) call {
 	for _, opt := range opts {
 		if opt != nil {

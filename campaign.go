@@ -13,8 +13,7 @@ import (
 // campaignRetry never gives up: a candidate stays in the campaign while its store restarts.
 var campaignRetry = Backoff(100*time.Millisecond, 5*time.Second)
 
-// leaderPoll is the interval at which Leaders asks the store. It is short enough for a person or
-// a cache, and long enough to put little load on the store.
+// leaderPoll is how often Leaders asks: soon enough for a person or a cache, with little load.
 const leaderPoll = time.Second
 
 // Campaign waits to become the leader of a name and then calls lead. The context of lead is
@@ -48,8 +47,7 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 	}
 }
 
-// Leader returns the holder that leads under the name of a Campaign. It returns ErrNotHeld if there
-// is no leader.
+// Leader returns the holder that leads under the name of a Campaign, or ErrNotHeld if none does.
 func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 	info, err := c.Inspect(ctx, name)
 	if err != nil {

@@ -13,21 +13,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// endTurn gives the turn to the next call of this client. A place in the store's queue that
-// no call can use is cancelled first.
+// endTurn gives the turn to the next call, after it has cancelled a ticket that no call can use.
 func (c *Client) endTurn(t localqueue.Turn) {
 	if unused := t.End(); unused != nil {
 		c.cancelRequest(unused, func() { c.endTurn(t) })
 	}
 }
 
-// cancelTimeout bounds the first attempt to cancel a request in the store. The next calls of
-// this client for the same name wait for it.
+// cancelTimeout bounds the first attempt to cancel a request, for which the next calls wait.
 const cancelTimeout = time.Second
 
-// cancelRequest removes in the background whatever the store may have recorded for a request:
-// a place in the queue, or a grant whose reply was lost. It calls then after the first
-// attempt.
+// cancelRequest removes in the background what the store may have recorded for a request: a place
+// in the queue, or a grant whose reply was lost. It calls then after the first attempt.
 func (c *Client) cancelRequest(req *store.Request, then func()) {
 	name, id, ttl := req.Name, req.ID, req.TTL
 	c.inBackground(func(ctx context.Context) {
@@ -49,20 +46,17 @@ func (c *Client) inBackground(do func(ctx context.Context)) {
 	c.life.Go(do)
 }
 
-// removeAll removes expired grants from the store.
 func (c *Client) removeAll(ctx context.Context, grants []*renewal.Grant) {
 	inParallel(grants, func(g *renewal.Grant) { c.remove(ctx, g.Name, g.ID, g.TTL) })
 }
 
-// remove removes an identity from the store.
 func (c *Client) remove(ctx context.Context, name string, id store.ID, ttl time.Duration) {
 	c.persist(ctx, ttl, func(ctx context.Context) error {
 		return c.store.Leave(ctx, bounded.CallTimeout, name, id)
 	})
 }
 
-// persist repeats a clean-up until it succeeds, limit has passed (after which the store has
-// nothing left to clean up), or ctx ends.
+// persist repeats a clean-up until it succeeds, limit has passed (nothing is left), or ctx ends.
 func (c *Client) persist(ctx context.Context, limit time.Duration, clean func(context.Context) error) {
 	end := c.now() + limit
 	last := false
@@ -79,8 +73,7 @@ func (c *Client) persist(ctx context.Context, limit time.Duration, clean func(co
 	}
 }
 
-// cleanUpRetry paces the attempts of releases and clean-ups. Retrying at once after a timeout
-// would flood a server that has just come back.
+// cleanUpRetry paces releases and clean-ups, so as not to flood a server that has just come back.
 var cleanUpRetry = Backoff(20*time.Millisecond, time.Second)
 
 // sleep reports whether the time passed before ctx ended.

@@ -12,9 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Client takes and holds locks in one store. It is safe for concurrent use, and a program
-// needs only one per store: goroutines that share a client hand a busy lock over to each other
-// without asking the store.
+// A Client takes and holds locks in one store. It is safe for concurrent use. A program needs only
+// one per store: its goroutines hand a busy lock over to each other without asking the store.
 type Client struct {
 	store *bounded.Store
 	life  lifetime.Lifetime
@@ -59,7 +58,6 @@ func New(s store.Store, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// openTimeout bounds how long Open tries to reach the store.
 const openTimeout = 10 * time.Second
 
 // Open opens the store that a URL identifies, such as "redis://127.0.0.1:6379", and returns a
@@ -97,30 +95,26 @@ func (c *Client) Capabilities() Capabilities { return c.caps }
 // Owner returns the text that identifies this client to others (see WithOwner).
 func (c *Client) Owner() string { return c.set.owner }
 
-// Lock waits for its turn and takes the lock exclusively. Once the lock is granted, the lease
-// does not depend on ctx.
+// Lock waits for its turn and takes the lock exclusively. The lease does not depend on ctx.
 func (c *Client) Lock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	cl := newCall("lock", name, store.Exclusive)
 	return c.take(ctx, &cl, opts)
 }
 
-// TryLock takes the lock exclusively if it is free. It makes a single attempt and does not
-// wait for a holder.
+// TryLock takes the lock exclusively if it is free, in a single attempt. It waits for no holder.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	cl := newCall("try lock", name, store.Exclusive)
 	cl.Try = true
 	return c.take(ctx, &cl, opts)
 }
 
-// RLock waits for its turn and takes the lock together with other readers. A writer that
-// waits is not overtaken by later readers.
+// RLock waits for its turn and takes the lock with other readers, but not before earlier writers.
 func (c *Client) RLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	cl := newCall("read lock", name, store.Shared)
 	return c.take(ctx, &cl, opts)
 }
 
-// TryRLock takes the lock together with other readers if no writer holds it or waits for it.
-// It makes a single attempt.
+// TryRLock takes the lock with other readers, in a single attempt, if no writer has or awaits it.
 func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	cl := newCall("try read lock", name, store.Shared)
 	cl.Try = true
@@ -130,9 +124,8 @@ func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) 
 // Do takes the lock exclusively and holds it while fn runs. The context of fn is cancelled when
 // the lock is lost, and carries the lease: see TokenFrom.
 //
-// Do returns the error of fn. If the lock was lost or the client closed while fn ran, the error
-// also matches ErrLost or ErrClosed. A release that fails is only reported to the Observer: the
-// lock then expires with its TTL.
+// Do returns the error of fn. If the lock was lost or the client closed meanwhile, it also matches
+// ErrLost or ErrClosed. Only the Observer hears of a failed release.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "do"
 	if fn == nil {

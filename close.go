@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	// closeTimeout bounds the work of Close if the store does not answer: the time of a call in
-	// flight, and of the call that cancels it. The store's own Close comes after that, and takes two
-	// seconds.
+	// closeTimeout bounds the work of Close if the store does not answer: a call in flight, and the
+	// call that cancels it. The store's own Close comes after that, and takes two seconds.
 	closeTimeout = bounded.CallTimeout + cancelTimeout
 
 	// closeLimit bounds the work of Close if the store answers. Such a store closes at once.
@@ -24,11 +23,10 @@ const (
 	closeAnswer = time.Second / 2
 )
 
-// Close ends all waits with ErrClosed, ends and releases all leases, waits for calls and
-// background work in progress, and closes the store if Open opened it. Contexts made from
-// leases are cancelled. It takes at most about 6 seconds: if the store does not answer, the
-// locks free themselves after their TTL, and Close returns ErrUnavailable. A second Close does
-// nothing.
+// Close ends all waits with ErrClosed, ends and releases all leases, waits for calls and background
+// work in progress, and closes the store if Open opened it. It takes at most about 6 seconds: if
+// the store does not answer, the locks free themselves after their TTL, and Close returns
+// ErrUnavailable. A second Close does nothing.
 func (c *Client) Close() error {
 	if !c.life.Shut() {
 		return nil
@@ -63,10 +61,9 @@ func (c *Client) Close() error {
 	return failIf("close", "", err)
 }
 
-// releaseAll ends every hold, then releases every grant. All holds end before any grant is
-// released: work that holds several locks must not continue while another client has one of them.
-// If the client is observed, the holds that it ended are added to ended. Released gets the time of the
-// last release that the store confirmed.
+// releaseAll ends every hold, then releases every grant: work that holds several locks must not
+// continue while another client has one of them. It adds the holds that it ended to ended if the
+// client is observed. Released gets the time of the last release that the store confirmed.
 func (c *Client) releaseAll(ended *[]*hold, released *atomic.Int64) error {
 	var mine []*hold
 	for _, g := range c.renewals.All() {

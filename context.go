@@ -9,7 +9,6 @@ type leaseContext struct {
 	lease           *Lease
 }
 
-// leaseKey is the context key of the innermost leaseContext.
 type leaseKey struct{}
 
 func (c *leaseContext) Done() <-chan struct{} { return c.end.Done() }
@@ -44,8 +43,7 @@ func (r *keyRecorder) Err() error        { return context.Canceled }
 func (r *keyRecorder) Value(key any) any { r.key = key; return nil }
 
 // A contextEnd ends the contexts that were made from a lease and from parents with the same key. It
-// does not refer to the Lease, so that a Lease can be garbage collected although contexts were made
-// from it.
+// does not refer to the Lease, so that the Lease can be garbage collected.
 type contextEnd struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -89,8 +87,7 @@ func (p *part) contextEnd(parent context.Context, key contextKey) context.Contex
 	if !ends {
 		parent = context.Background() // do not keep its values
 	}
-	// The mutex is not locked while package context may call methods of a parent that is a type of
-	// the program.
+	// No mutex is locked while package context may call methods of a parent that the program made.
 	var made contextEnd
 	made.Context, made.cancel = context.WithCancelCause(parent)
 	h.mu.Lock()
@@ -119,8 +116,7 @@ func (p *part) contextEnd(parent context.Context, key contextKey) context.Contex
 	return made.Context
 }
 
-// TokenFrom returns the fencing token of the innermost lease that ctx was made from, or 0 if
-// there is none.
+// TokenFrom returns the fencing token of the innermost lease from which ctx was made, or 0.
 func TokenFrom(ctx context.Context) int64 {
 	if l := LeaseFrom(ctx); l != nil {
 		return l.Token()
@@ -128,9 +124,8 @@ func TokenFrom(ctx context.Context) int64 {
 	return 0
 }
 
-// LeaseFrom returns the innermost lease that ctx was made from, or nil if there is none. Work
-// that runs under Do, Once or Campaign can call it to get the lease, for example for Deadline
-// or Renew.
+// LeaseFrom returns the innermost lease from which ctx was made, or nil. Work that runs under Do,
+// Once or Campaign can call it, for example for Deadline or Renew.
 func LeaseFrom(ctx context.Context) *Lease {
 	if ctx == nil {
 		return nil
@@ -141,8 +136,7 @@ func LeaseFrom(ctx context.Context) *Lease {
 	return nil
 }
 
-// holds returns the live hold of this client on the name from which ctx was made, or nil if
-// there is none.
+// holds returns the live hold of this client on the name from which ctx was made, or nil.
 func (c *Client) holds(ctx context.Context, name string) *hold {
 	for {
 		lc, ok := ctx.Value(leaseKey{}).(*leaseContext)

@@ -12,32 +12,26 @@
 //
 // Each promise holds under the assumptions that the package of the store lists.
 //
-//   - Exclusion: two grants of one name that exclude each other are never live at the same
-//     time.
+//   - Exclusion: two grants of one name that exclude each other are never live at the same time.
 //   - Loss is known in time: a lease ends for its holder at the send time of the last
 //     successful call plus the TTL minus a margin, on the local monotonic clock, whatever the
 //     network, the store or a hung call does. Done is then closed, and contexts made from the
 //     lease are cancelled with a cause that matches ErrLost.
 //   - Fencing: each grant has a token greater than every earlier one of that name.
-//   - Calls are bound to the grant: a late or repeated unlock or renewal never touches
-//     another holder.
+//   - Calls are bound to the grant: no late or repeated unlock or renewal touches another holder.
 //   - A lost reply is not treated as a failure: the call is retried under the same identity
 //     or undone in the background, and nothing outlives its TTL.
-//   - Waiting: waiters are served in order of arrival, across processes too if the store
-//     supports that. They are woken by a push, backed by a bounded poll. A cancelled waiter
-//     leaves the queue at once.
-//   - Quiet: no goroutine per lease, no polling while a name is free, nothing left after
-//     Close.
+//   - Waiting: waiters are served in order of arrival, across processes too if the store supports
+//     that. They are woken by a push, backed by a bounded poll. A cancelled waiter leaves at once.
+//   - Quiet: no goroutine per lease, no polling while a name is free, nothing left after Close.
 //
 // # What is not promised
 //
-// A holder that is paused (a stopped process, a suspended machine, a long garbage
-// collection) and acts after its lease is over does not know that it is over. No lock can
-// prevent that. Send [Lease.Token] to the resource and let the resource refuse lower tokens:
-// package fence has the resource's side.
+// A holder that is paused (a stopped process, a suspended machine, a long garbage collection) and
+// acts after its lease is over does not know that. No lock can prevent it. Send [Lease.Token] to
+// the resource and let the resource refuse lower tokens: package fence has the resource's side.
 //
-// The holder of a lease that is broken by force ([Client.Break]) learns of it at its next
-// renewal.
+// The holder of a lease that is broken by force ([Client.Break]) learns it at its next renewal.
 //
 // # Errors
 //
@@ -56,11 +50,9 @@
 //
 // # How a lock is held
 //
-// A lock belongs to its [Lease], not to a goroutine: any goroutine that has the Lease may
-// unlock it. The context or [Wait] bounds how long a call waits. Nothing bounds how long a lock
-// is held, unless [MaxHold] does: a lease renews itself until it is unlocked. The TTL only says
-// how long others wait after a crash.
+// A lock belongs to its [Lease], not to a goroutine: any goroutine that has the Lease may unlock
+// it. The context or [Wait] bounds how long a call waits. Only [MaxHold] bounds how long a lock is
+// held: a lease renews itself until it is unlocked. The TTL bounds the wait after a crash.
 //
-// Goroutines that share a [Client] queue in memory. One of them asks the store, and a busy lock
-// passes from one to the next without a round trip.
+// Goroutines that share a [Client] queue in memory, and hand a busy lock over without a round trip.
 package holdfast

@@ -21,28 +21,23 @@ var (
 	// for it. The error wraps a *HeldError, which says who holds the name.
 	ErrHeld = errors.New("held")
 
-	// ErrLost is returned when a lease ended before it was unlocked. The lock may have
-	// another holder by now.
+	// ErrLost is returned when a lease ended before it was unlocked. Another may hold it now.
 	ErrLost = errors.New("lost")
 
 	// ErrDone is returned when Once finds that the work was already done.
 	ErrDone = errors.New("already done")
 
-	// ErrUnavailable is returned when the store cannot be reached or fails. Whether it acted
-	// on the request is unknown. A lock that it may have granted is released in the
-	// background.
+	// ErrUnavailable is returned when the store cannot be reached or fails. It may have acted on
+	// the request. A lock that it may have granted is released in the background.
 	ErrUnavailable = errors.New("store unavailable")
 
-	// ErrWouldDeadlock is returned when the context already holds the name, so that waiting
-	// for it would never end.
+	// ErrWouldDeadlock is returned when the context holds the name, so a wait would never end.
 	ErrWouldDeadlock = errors.New("would deadlock")
 
-	// ErrNotHeld is returned when there is nothing to unlock or to break, or when there is no
-	// leader.
+	// ErrNotHeld is returned when there is nothing to unlock or break, or there is no leader.
 	ErrNotHeld = store.ErrNotHeld
 
-	// ErrUnsupported is returned when the store cannot do what was asked. The store was not
-	// touched.
+	// ErrUnsupported is returned when the store cannot do what was asked, and was not touched.
 	ErrUnsupported = store.ErrUnsupported
 
 	// ErrClosed is returned when the client was closed.
@@ -65,8 +60,7 @@ type HeldError struct {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// Error describes the first holder, since when it has held the name, and how long its lease still
-// runs.
+// Error describes the first holder, how long it has held the name, and when its lease ends.
 func (e *HeldError) Error() string {
 	var b strings.Builder
 	if len(e.Holders) == 0 {
@@ -138,8 +132,7 @@ type callError struct {
 	causes   []error
 }
 
-// fail wraps the causes of a failed call, the reason first. A cause that already names the
-// same lock is unwrapped, so that the text names it once.
+// fail wraps the causes of a failed call, the reason first, and names the lock once.
 func fail(op, name string, causes ...error) error {
 	if inner, ok := causes[0].(*callError); ok && inner.name == name {
 		causes = append(slices.Clone(inner.causes), causes[1:]...)
@@ -155,7 +148,6 @@ func failIf(op, name string, cause error) error {
 	return fail(op, name, cause)
 }
 
-// isLossOf reports whether err says that the lock with that name was lost.
 func isLossOf(err error, name string) bool {
 	var named *callError
 	return errors.Is(err, ErrLost) && errors.As(err, &named) && named.name == name
@@ -176,10 +168,9 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() []error { return e.causes }
 
-// unavailable wraps a failure of the store. What is the consequence, or the number of attempts; it may
-// be empty. A timeout of the client or of the store must not match context.DeadlineExceeded or
-// context.Canceled, which tell callers that their own context has ended. The cause of the caller's
-// context is always added separately.
+// unavailable wraps a failure of the store. What is the consequence or the number of attempts, or
+// empty. A timeout of the client or store must not match context.DeadlineExceeded or
+// context.Canceled, which mean that the caller's own context has ended: its cause is added apart.
 func unavailable(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error())
@@ -190,7 +181,6 @@ func unavailable(what string, err error) error {
 	return fmt.Errorf("%w%s: %w", ErrUnavailable, what, err)
 }
 
-// lostError is the reason for a loss. It matches ErrLost.
 type lostError struct{ loss renewal.Loss }
 
 func (e *lostError) Error() string {
@@ -211,9 +201,8 @@ func permanent(err error) bool {
 // errGone is the loss of a grant that the store no longer has.
 var errGone = &lostError{renewal.Gone}
 
-// joinLoss returns the error of work that ended with err. If lost is not nil, the lock was lost
-// meanwhile, and the error says so once, even if the work returned the loss that it got from
-// context.Cause.
+// joinLoss returns the error of work that ended with err. If lost is not nil, the lock was lost,
+// and the error says so once, even if the work returned the loss from context.Cause.
 func joinLoss(op, name string, lost, err error) error {
 	if lost == nil || isLossOf(err, name) {
 		return err
@@ -246,8 +235,7 @@ func (c *Client) answerError(cl *call, a *localqueue.Answer) error {
 	return err
 }
 
-// waitError returns the answer to another call of this client as an error that says why this call has
-// to wait.
+// waitError returns the answer to another call of this client as an error for this call.
 func (c *Client) waitError(cl *call, a *localqueue.Answer) error {
 	if a.Refusal == nil {
 		return a.Failure

@@ -62,7 +62,6 @@ func (c *Client) newGrant(cl *call, sent time.Duration, a *store.Answer) *hold {
 	return h
 }
 
-// init makes h a hold of a grant.
 func (h *hold) init(c *Client, cl *call, g *renewal.Grant, token int64, since time.Duration) {
 	h.c, h.g, h.token, h.since, h.parts = c, g, token, since, 1
 	h.first.h = h
@@ -87,14 +86,12 @@ func (p *part) lease() *Lease {
 	return l
 }
 
-// reportLeak is called when the Lease was garbage collected.
 func (p *part) reportLeak() {
 	if p.endedBy() == nil {
 		p.h.c.emit(p.h.event(EventLeaked))
 	}
 }
 
-// endedBy returns why the lease has ended, or nil if it has not.
 func (p *part) endedBy() error {
 	p.h.mu.Lock()
 	defer p.h.mu.Unlock()
@@ -111,7 +108,6 @@ func (p *part) endedByLocked() error {
 	return nil
 }
 
-// err implements Lease.Err.
 func (p *part) err() error {
 	err, h := p.endedBy(), p.h
 	if err == nil && h.c.now() >= h.g.Deadline() {
@@ -149,9 +145,8 @@ func describe(mode store.Mode, weight int) string {
 // named adds the name of the lock to the reason why a hold ended.
 func (h *hold) named(why error) error { return fail("lease", h.name(), why) }
 
-// unlock implements Lease.Unlock. If this was the last part of the hold, keep says how the name
-// stays closed. The zero Keep means for the rest of MinHold. If all is set, unlock also ends the
-// other parts.
+// unlock implements Lease.Unlock. Keep says how the name stays closed after the last part; zero
+// means for the rest of MinHold. If all is set, unlock also ends the other parts.
 func (p *part) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	const op = "unlock"
 	h, c := p.h, p.h.c
@@ -208,8 +203,7 @@ func (p *part) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	return failIf(op, h.name(), err)
 }
 
-// unlinkLocked removes a part from the others, if it is one. Otherwise a long hold would collect all
-// short ones.
+// unlinkLocked removes a part, so that a long hold does not collect all short ones.
 func (h *hold) unlinkLocked(p *part) {
 	for at := &h.others; *at != nil; at = &(*at).next {
 		if *at == p {
@@ -219,8 +213,7 @@ func (h *hold) unlinkLocked(p *part) {
 	}
 }
 
-// finish ends a hold once: it closes Done and cancels the contexts. It returns false if the hold
-// had already ended.
+// finish ends a hold: it closes Done and cancels the contexts. It reports whether it was the first.
 func (h *hold) finish(why error) bool {
 	h.mu.Lock()
 	if h.ended {
@@ -243,8 +236,7 @@ func (h *hold) endLocked(why error) ending {
 	return e
 }
 
-// An ending holds the contexts to cancel when leases end. That happens after their mutex was
-// unlocked.
+// An ending holds the contexts to cancel, without the mutex, when leases end.
 type ending []map[contextKey]contextEnd
 
 func (e *ending) add(p *part) {
@@ -293,8 +285,7 @@ func (h *hold) restLocked() store.Keep {
 	return store.Keep{}
 }
 
-// downgrade makes the hold shared. It is shared from then on, even if the call to the store fails,
-// because the store may have executed it.
+// downgrade makes the hold shared, even if the store call fails: the store may have executed it.
 func (p *part) downgrade() error {
 	h := p.h
 	h.mu.Lock() // keeps the grant from being handed over at the same moment

@@ -91,8 +91,7 @@ func (c *Client) Forget(ctx context.Context, name string) error {
 }
 
 func (c *Client) breakGrant(ctx context.Context, op, name string, id ID) error {
-	// A call that waits for the name knows the broken grant until the store wakes it. The next call
-	// must not end because of that.
+	// A waiting call knows the broken grant until it wakes up. That must not end the next call.
 	defer c.queue.ForgetRefusal(c.set.prefix + name)
 	return c.manage(ctx, op, name, func(ctx context.Context) error {
 		return c.store.Break(ctx, c.set.prefix+name, id)
@@ -115,8 +114,7 @@ func (c *Client) list(ctx context.Context, op, name string, q store.Query) (page
 	return page, err
 }
 
-// manage makes one call to the store's List or Break, with the checks and errors that they
-// share.
+// manage makes one call of List or Break, with the checks and errors that they share.
 func (c *Client) manage(ctx context.Context, op, name string, do func(context.Context) error) error {
 	if ctx == nil {
 		return fail(op, name, errNilContext)

@@ -12,21 +12,18 @@ import (
 )
 
 // A Lease is a held lock. It renews itself until it is unlocked, lost, or MaxHold is over. Its
-// methods may be called from many goroutines. The lock belongs to the Lease and not to a
-// goroutine, so a Lease can be passed on.
+// methods may be called from many goroutines, and it belongs to none, so it can be passed on.
 //
 // A lease ends for its holder before the store can give the lock to anyone else: Done is then
-// closed, and contexts made with Context are cancelled with a cause that matches ErrLost. A
-// holder that was paused (a stopped process, a suspended machine) can still act after that,
-// without knowing that its lease is over. To prevent harm, send Token to the resource and let the
-// resource refuse lower tokens, as package fence does.
+// closed, and contexts made with Context are cancelled with a cause that matches ErrLost. A holder
+// that was paused can still act after that: send Token to the resource and let the resource refuse
+// lower tokens, as package fence does.
 type Lease struct{ p *part }
 
 // Name returns the name that was locked, without the client's prefix.
 func (l *Lease) Name() string { return l.p.h.name() }
 
-// Token returns the fencing token: greater than the token of every earlier holder of this
-// name.
+// Token returns the fencing token: greater than that of every earlier holder of this name.
 func (l *Lease) Token() int64 { return l.p.h.token }
 
 // ID returns the identity of the grant, which listings show and Break takes. After a hand-over
@@ -36,12 +33,10 @@ func (l *Lease) ID() ID { return l.p.h.g.ID }
 // Mode returns how the name is held.
 func (l *Lease) Mode() Mode { return l.p.h.mode() }
 
-// Deadline returns when the lease ends unless it is renewed earlier. The time is measured by the
-// local monotonic clock, and every renewal moves it.
+// Deadline returns when the lease ends unless it is renewed, on the local monotonic clock.
 func (l *Lease) Deadline() time.Time { return l.p.h.c.base.Add(l.p.h.g.Deadline()) }
 
-// Done returns a channel that is closed when the lease ends: at its deadline, when the
-// store says that it is lost, or when it is unlocked.
+// Done returns a channel that is closed when the lease is lost or unlocked, or the client closed.
 func (l *Lease) Done() <-chan struct{} {
 	return l.p.contextEnd(context.Background(), doneKey).Done()
 }
@@ -62,9 +57,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-// Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was
-// given. It does not extend beyond MaxHold. If it returns ErrUnavailable, the lease lasts until its
-// Deadline.
+// Renew extends the lease by its TTL from now, but not beyond MaxHold. Leases renew themselves
+// unless NoRenew was given. If it returns ErrUnavailable, the lease lasts until its Deadline.
 func (l *Lease) Renew(ctx context.Context) error {
 	const op = "renew"
 	if err := l.begin(ctx); err != nil {
@@ -81,8 +75,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return failIf(op, l.Name(), err)
 }
 
-// renewNow renews the grant. Unchanged says why the store could not change the mode of a grant
-// that it has extended.
+// renewNow renews the grant. Unchanged says why the store extended it but kept its mode.
 func (l *Lease) renewNow(ctx context.Context) (unchanged, err error) {
 	out := l.p.h.c.renewals.RenewNow(ctx, l.p.h.g, 0)
 	switch out.Status {
@@ -97,9 +90,8 @@ func (l *Lease) renewNow(ctx context.Context) (unchanged, err error) {
 	return out.Err, nil
 }
 
-// Downgrade turns an exclusive lease into a shared one. No writer can get the lock in between.
-// The token stays the same. There is no way back: two readers that both want to write would wait
-// for each other.
+// Downgrade turns an exclusive lease into a shared one with the same token. No writer gets the lock
+// in between. There is no way back: two readers that want to write would wait for each other.
 //
 // Downgrade returns ErrInvalid if the lease has permits or another lease shares its grant. If it
 // returns ErrUnavailable, the lease counts as shared, and the next renewal tells the store.
@@ -147,8 +139,7 @@ func (l *Lease) begin(ctx context.Context) error {
 	return nil
 }
 
-// run calls fn under the lease and then unlocks the lease, even if fn panics. If the lease was
-// lost, lost is the reason.
+// run calls fn under the lease and unlocks it, even if fn panics. Lost is the reason of a loss.
 func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
 	defer func() {
 		lost = l.Err() // read before Unlock ends the lease

@@ -19,9 +19,8 @@ type LeaseSet struct {
 	done <-chan struct{}
 }
 
-// LockAll takes all the names or none. It takes them in sorted order, whatever the order of the
-// argument, so that two calls that share names do not deadlock. A name that occurs twice is
-// locked once.
+// LockAll takes all the names or none. It takes them in sorted order, so that two calls that share
+// names do not deadlock. A name that occurs twice is locked once.
 //
 // It returns the error of the first name that it could not lock, after it has released the
 // others, and ErrLost if one of the locks was lost during the wait for another.
@@ -91,8 +90,7 @@ func (s *LeaseSet) Done() <-chan struct{} {
 	return s.done
 }
 
-// Err returns nil while all leases are held. Otherwise it returns the error of the first lease,
-// in order of names, that has ended (see Lease.Err).
+// Err returns nil while all leases are held, or the error of the first, by name, that has ended.
 func (s *LeaseSet) Err() error {
 	for _, l := range s.leases {
 		if err := l.Err(); err != nil {
@@ -102,8 +100,7 @@ func (s *LeaseSet) Err() error {
 	return nil
 }
 
-// Context returns a context that ends with parent or with the first lease that ends. It
-// carries all leases.
+// Context returns a context that ends with parent or the first lease to end, and carries all.
 func (s *LeaseSet) Context(parent context.Context) context.Context {
 	for _, l := range s.leases {
 		parent = l.Context(parent)
@@ -111,14 +108,12 @@ func (s *LeaseSet) Context(parent context.Context) context.Context {
 	return parent
 }
 
-// Renew extends all leases by their TTL from now. It returns the errors of all leases that it could
-// not renew.
+// Renew extends all leases by their TTL from now. It returns the errors of all that failed.
 func (s *LeaseSet) Renew(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Renew(ctx) })
 }
 
-// Unlock unlocks all leases, even if ctx has ended. It returns the errors of all leases that it could
-// not unlock.
+// Unlock unlocks all leases, even if ctx has ended. It returns the errors of all that failed.
 func (s *LeaseSet) Unlock(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Unlock(ctx) })
 }

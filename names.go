@@ -4,30 +4,14 @@ import "github.com/holdfast-lock/holdfast/store"
 
 // These types are declared in package store. Programs that use locks need not import it.
 type (
-	// Mode is the way in which a name is held.
-	Mode = store.Mode
-
-	// State says whether a Holder is a live grant or a kept record, which keeps the name closed.
-	State = store.State
-
-	// ID is the identity of one grant.
-	ID = store.ID
-
-	// Info describes one name with its holders and its queue. Its Name does not include the
-	// client's prefix.
-	Info = store.Lock
-
-	// A Holder describes a grant of a name, or a kept record, which keeps the name closed.
-	Holder = store.Holder
-
-	// A Waiter describes a client that waits for a name.
-	Waiter = store.Waiter
-
-	// Features is a set of optional abilities of a store. The option Require checks for them.
-	Features = store.Features
-
-	// Capabilities describes what a store supports.
-	Capabilities = store.Capabilities
+	Mode         = store.Mode         // the way in which a name is held
+	State        = store.State        // whether a Holder is a live grant or a kept record, which keeps the name closed
+	ID           = store.ID           // the identity of one grant
+	Info         = store.Lock         // one name, without the client's prefix, with its holders and its queue
+	Holder       = store.Holder       // a grant of a name, or a kept record, which keeps the name closed
+	Waiter       = store.Waiter       // a client that waits for a name
+	Features     = store.Features     // a set of optional abilities of a store; the option Require checks for them
+	Capabilities = store.Capabilities // what a store supports
 )
 
 // The modes of a lock.

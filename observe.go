@@ -42,24 +42,16 @@ type Event struct {
 type EventKind uint8
 
 const (
-	// EventWaiting means that a call has to wait for its turn.
-	EventWaiting EventKind = iota + 1
-	// EventAcquired means that the store granted the lock.
-	EventAcquired
-	// EventHandedOver means that the lock was handed over by another goroutine of this client.
-	EventHandedOver
-	// EventRenewed means that the lease was extended.
-	EventRenewed
-	// EventLost means that the lease ended before it was unlocked.
-	EventLost
-	// EventReleased means that the lease was unlocked.
-	EventReleased
-	// EventError means that the store failed. The client retries, or the call fails.
-	EventError
-	// EventGaveUp means that a call ended without the lock. Err matches ErrHeld if another
-	// holder has it, ErrUnavailable if the store failed, and the cause of the context if
-	// that ended. Calls that are refused at once are not reported: those with bad input or with a
-	// context that has ended or holds the name already, and those after Close.
+	EventWaiting    EventKind = iota + 1 // a call has to wait for its turn
+	EventAcquired                        // the store granted the lock
+	EventHandedOver                      // another goroutine of this client handed the lock over
+	EventRenewed                         // the lease was extended
+	EventLost                            // the lease ended before it was unlocked
+	EventReleased                        // the lease was unlocked
+	EventError                           // the store failed; the client retries, or the call fails
+	// EventGaveUp means that a call ended without the lock. Err matches ErrHeld if another has it,
+	// ErrUnavailable if the store failed, and the cause of a context that ended. A call refused at
+	// once, for bad input, a context that ended or holds the name, or Close, is not reported.
 	EventGaveUp
 	// EventLeaked means that the program dropped a Lease without Unlock and that it was garbage
 	// collected. The client continues to renew it until the client is closed.
@@ -76,12 +68,10 @@ func (k EventKind) String() string {
 	return kindWords[k]
 }
 
-// event returns an event of a hold.
 func (h *hold) event(kind EventKind) Event {
 	return Event{Kind: kind, Name: h.name(), Mode: h.g.Mode, ID: h.g.ID, Token: h.token, Held: h.c.now() - h.since}
 }
 
-// lostEvent returns the event of a hold that was lost.
 func (h *hold) lostEvent() Event {
 	e := h.event(EventLost)
 	e.Err = h.first.err()
@@ -145,8 +135,7 @@ func (c *Client) reportTaken(ctx context.Context, cl *call, h *hold, handed bool
 	}
 }
 
-// observed reports whether the client has an observer or a logger. Callers check it before they
-// make an Event.
+// observed reports whether there is an observer or logger. Callers check it before making an Event.
 func (c *Client) observed() bool { return c.set.observer != nil || c.set.logger != nil }
 
 func (c *Client) emit(e Event) {
@@ -181,8 +170,7 @@ func (o *observation) run() {
 	o.client.set.observer(o.event)
 }
 
-// log writes an event to the client's logger: losses and failures as warnings, all others at
-// debug level.
+// log logs an event: losses, failures and leaks as warnings, all others at debug level.
 func (c *Client) log(e *Event) {
 	ctx := context.Background()
 	level := slog.LevelDebug
@@ -221,15 +209,13 @@ func (c *Client) log(e *Event) {
 	c.set.logger.LogAttrs(ctx, level, "holdfast: "+e.Kind.String(), attrs...)
 }
 
-// In each warnWindow, at most warnBurst warnings of each kind are logged. The first one of the next
-// window says how many were left out. A client that holds thousands of locks must not flood the log
-// when its store is down.
+// In each warnWindow, at most warnBurst warnings of each kind are logged, and the next one says how
+// many were left out: a client with many locks must not flood the log when its store is down.
 const (
 	warnBurst  = 10
 	warnWindow = 10 * time.Second
 )
 
-// warnings limits one kind of warning.
 type warnings struct {
 	mu  sync.Mutex
 	n   int           // warnings in this window

@@ -9,18 +9,16 @@ import (
 )
 
 // Once runs fn unless fn succeeded under this name less than keep ago, in any process. While
-// another process runs fn, Once waits for it; with Wait(0) it returns ErrHeld instead. If fn
-// fails or panics, or the lock is lost while it runs, the name stays open for the next call.
-// Leases that fn took with Reentrant and did not unlock end when fn returns. The result of fn is
-// not kept: let fn write it where a caller that gets ErrDone can read it.
+// another process runs fn, Once waits; with Wait(0) it returns ErrHeld. If fn fails or panics, or
+// the lock is lost meanwhile, the name stays open. Leases that fn took with Reentrant end when fn
+// returns. The result of fn is not kept: let fn write it where a caller that gets ErrDone finds it.
 //
 // Forget ends the record early, for example when the account that fn made is removed.
 //
-// Without a crash, fn succeeds once. If its process dies, or loses the lock, between the
-// side effect of fn and the record that it is done, fn runs again: it runs at least once. To
-// make the effect happen exactly once, let the resource recognize a repetition: by a unique
-// key in the same transaction, or by refusing the lower of two fencing tokens (see
-// TokenFrom).
+// Without a crash, fn succeeds once. If its process dies, or loses the lock, between the side
+// effect of fn and the record that it is done, fn runs again: it runs at least once. To make the
+// effect happen exactly once, let the resource recognize a repetition: by a unique key in the same
+// transaction, or by refusing the lower of two fencing tokens (see TokenFrom).
 //
 // Once returns ErrDone if fn succeeded before, and the error of fn if it fails. It returns
 // ErrLost, joined with the error of fn, if the lock was lost, and ErrUnavailable if fn

@@ -16,9 +16,8 @@ const (
 	// a restart of the server takes, and short enough to wait for after a crash.
 	DefaultTTL = 30 * time.Second
 
-	// DefaultHandoverLimit and DefaultHandoverSlice bound hand-overs while another process waits.
-	// A busy process can use a lock many times in a row, and the other process waits for only a
-	// short time.
+	// DefaultHandoverLimit and DefaultHandoverSlice bound hand-overs while another process waits: a
+	// busy process can use a lock many times in a row, and the other waits only a short time.
 	DefaultHandoverLimit = 1024
 	DefaultHandoverSlice = 50 * time.Millisecond
 )
@@ -26,7 +25,6 @@ const (
 // An Option sets up a Client.
 type Option func(*settings)
 
-// settings holds the values that the options of a Client set.
 type settings struct {
 	ttl           time.Duration
 	prefix        string
@@ -57,7 +55,6 @@ func newSettings(opts []Option, caps *store.Capabilities) settings {
 	return s
 }
 
-// check returns an ErrInvalid for the first bad setting.
 func (s *settings) check(caps *store.Capabilities) error {
 	if err := caps.CheckTTL(s.ttl); err != nil {
 		return err
@@ -94,12 +91,10 @@ func defaultOwner() string {
 // It does not bound how long a lock can be held: leases renew themselves.
 func WithTTL(ttl time.Duration) Option { return func(s *settings) { s.ttl = ttl } }
 
-// WithPrefix puts a prefix in front of every name of this client, such as "shop:". The
-// default is none.
+// WithPrefix puts a prefix, such as "shop:", in front of every name. The default is none.
 func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }
 
-// WithOwner sets the text that identifies this client as a holder to others. The default is
-// host/process/random.
+// WithOwner sets the text that shows others who holds a lock. The default is host/process/random.
 func WithOwner(owner string) Option { return func(s *settings) { s.owner = owner } }
 
 // WithObserver calls o for every event of this client. The default is none.
@@ -140,17 +135,15 @@ func Retry(s Strategy) CallOption {
 // NoRenew turns off renewal: the lease ends after its TTL unless Renew is called.
 func NoRenew() CallOption { return func(c *call) { c.noRenew = true } }
 
-// MaxHold ends the lease when the time d has passed since it was granted, even if it could be
-// renewed. By default there is no limit.
+// MaxHold ends the lease when d has passed since the grant, even if renewed. The default is none.
 func MaxHold(d time.Duration) CallOption {
 	return func(c *call) { c.maxHold, c.maxHoldErr = d, store.CheckTime("MaxHold", d) }
 }
 
 // MinHold keeps the name closed until the time d has passed since it was acquired, even if it is
-// unlocked earlier. It is for jobs that must not run twice in a row because clocks differ. It
-// does not cover a holder that dies or loses the lock: in that case the name is free when the TTL
-// is over. For a job that the clock starts on several hosts, use Once with the scheduled time in
-// the name, which covers that case too.
+// unlocked earlier, for jobs that must not run twice in a row because clocks differ. If the holder
+// dies or loses the lock, the name is free when the TTL is over. For a job that the clock starts on
+// several hosts, use Once with the scheduled time in the name, which covers that case too.
 func MinHold(d time.Duration) CallOption {
 	return func(c *call) { c.minHold, c.minHoldErr = d, store.CheckTime("MinHold", d) }
 }
@@ -167,6 +160,5 @@ func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
 // Meta attaches a text to the lock, such as its purpose. Listings and a HeldError show it.
 func Meta(text string) CallOption { return func(c *call) { c.Request.Meta = text } }
 
-// Require makes the call fail with ErrUnsupported, before the store is touched, unless the
-// store has these features.
+// Require makes the call fail with ErrUnsupported unless the store has these features.
 func Require(f Features) CallOption { return func(c *call) { c.need |= f } }

@@ -18,7 +18,6 @@ var (
 	errGaveUp = errors.New("gave up") // the strategy allows no further call
 )
 
-// countRefusal records a refusal.
 func (a *attempt) countRefusal(r *store.Refusal) {
 	now := a.c.now()
 	// A store that wakes waiters for no reason must not make the client spin.
@@ -29,8 +28,7 @@ func (a *attempt) countRefusal(r *store.Refusal) {
 	a.held, a.heldAt = newHeldError(a.name, r), now
 }
 
-// waitAfterRefusal waits until it is worth asking again. Other calls of this client may wait for the
-// turn of this one.
+// waitAfterRefusal waits until it is worth asking again. Other calls may wait for this turn.
 func (a *attempt) waitAfterRefusal(ctx context.Context, r *store.Refusal) error {
 	again := max(r.Again, leastRetryWait)
 	if !a.Request.Queue || a.retrySet {
@@ -57,8 +55,7 @@ func (a *attempt) waitAfterRefusal(ctx context.Context, r *store.Refusal) error 
 	return nil
 }
 
-// hurriedWait bounds how long a call waits in the store without asking after other calls of this
-// client have begun to wait behind it.
+// hurriedWait bounds how long a call waits in the store after other calls have queued behind it.
 const hurriedWait = time.Second
 
 // waitInStore waits until the store wakes this request, or for d.
@@ -81,8 +78,7 @@ func (a *attempt) ended(ctx context.Context) bool {
 	return ctx.Err() != nil || a.c.life.Closing.Err() != nil
 }
 
-// consult returns how long to wait from now after a refusal. It asks the strategy if the wait
-// that the strategy chose before is over.
+// consult returns how long to wait from now. It asks the strategy if the last wait is over.
 func (a *attempt) consult() (time.Duration, error) {
 	now := a.c.now()
 	if a.resumeAt <= now {
@@ -105,9 +101,8 @@ var pollRetry = Backoff(10*time.Millisecond, pollMost)
 
 const pollMost = 500 * time.Millisecond
 
-// withReason adds the failure of an earlier call to the error of a call that had no reply. The
-// last call before the caller gives up is often cut short, and its error would hide why the
-// others failed.
+// withReason adds the failure of an earlier call to the error of a call without a reply. The last
+// call is often cut short, and its error would hide why the others failed.
 func (a *attempt) withReason(err error) error {
 	switch {
 	case !errors.Is(err, bounded.ErrNoReply):
@@ -120,9 +115,8 @@ func (a *attempt) withReason(err error) error {
 	return err
 }
 
-// countFailure records a failure of the store. It returns how long to wait before the next call, the
-// number of attempts to report, and whether to make another call. If the caller has set a
-// strategy, that number is how often the strategy was asked.
+// countFailure records a failure of the store. It returns how long to wait, how many attempts to
+// report (with a strategy of the caller, how often it was asked), and whether to call again.
 func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, again bool) {
 	a.failures++
 	if !a.outage {
@@ -152,8 +146,7 @@ func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, ag
 	return wait, calls, again
 }
 
-// pause waits for d. Every pollMost it looks whether other calls of this client wait behind this
-// one, and returns early if so.
+// pause waits for d, or until it finds, every pollMost, that other calls wait behind this one.
 func (a *attempt) pause(ctx context.Context, d time.Duration) error {
 	for end := a.c.now() + d; d > 0; d = end - a.c.now() {
 		select {

@@ -32,9 +32,8 @@ func (c *Client) releaseGrant(ctx context.Context, g *renewal.Grant, keep store.
 	return err
 }
 
-// release releases a grant to the store. While the outcome is unknown it retries until patience
-// has passed since begin, and then continues in the background. Ctx must be detached from the
-// caller's context.
+// release releases a grant to the store. While the outcome is unknown it retries until patience has
+// passed since begin, and then in the background. Ctx must not end with the caller's context.
 func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep, begin time.Duration) error {
 	end := min(begin+patience, g.Expiry())
 	unknown, last := false, false
@@ -78,8 +77,7 @@ func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep,
 	}
 }
 
-// checkKept finds out, after lost replies, whether a Keep took effect. For Once, that decides
-// whether the work is done or must be done again.
+// checkKept finds out, after lost replies, whether a Keep took effect: for Once, if it is done.
 func (c *Client) checkKept(ctx context.Context, g *renewal.Grant, keep store.Keep) error {
 	if keep.State == store.Held || !c.caps.Features.Has(store.FeatureList) {
 		return nil

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// A Strategy decides whether and when a call asks the store again. Next gets the number of
-// attempts made so far (1 after the first) and the error of the last one: a *HeldError, or
-// an error that matches ErrUnavailable. A Strategy must have no state, so that one value can
-// serve many calls at once.
+// A Strategy decides whether and when a call asks the store again. Next gets the number of attempts
+// so far (1 after the first) and the error of the last one: a *HeldError, or an ErrUnavailable. A
+// Strategy must have no state, so that one value can serve many calls at once.
 type Strategy interface {
 	Next(attempt int, err error) (wait time.Duration, again bool)
 }
@@ -34,9 +33,8 @@ func (e every) check() error {
 	return nil
 }
 
-// Backoff returns a strategy that retries without limit. The first wait is first, and each
-// further wait is twice as long, up to most. Each wait is shortened at random by up to a half, so
-// that clients do not retry in step.
+// Backoff returns a strategy that retries without limit. The first wait is first, and each further
+// wait twice as long, up to most, shortened at random by up to a half to spread the clients.
 func Backoff(first, most time.Duration) Strategy { return backoff{first, most} }
 
 type backoff struct{ first, most time.Duration }
@@ -89,9 +87,8 @@ func checkStrategy(s Strategy) error {
 	return nil
 }
 
-// defaultRetry is used after failures of the store. It lasts long enough for a server to restart,
-// and not so long that a wrong address looks like a long wait. It makes seven attempts in about
-// two seconds if they fail at once.
+// defaultRetry is for failures of the store: seven attempts, which take about two seconds if they
+// fail at once. A server can restart meanwhile, and a wrong address does not look like a long wait.
 var defaultRetry = MaxAttempts(7, Backoff(50*time.Millisecond, time.Second))
 
 // leastRetryWait keeps a careless strategy from spinning.

@@ -6,8 +6,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Semaphore is a name with a limited number of permits. Every program that uses the name
-// must give the same limit.
+// A Semaphore is a name with a number of permits, for which all programs must give the same limit.
 type Semaphore struct {
 	c     *Client
 	name  string
@@ -20,9 +19,8 @@ func (c *Client) Semaphore(name string, limit int) *Semaphore {
 	return &Semaphore{c, name, limit}
 }
 
-// Acquire waits for its turn and takes n permits. A large request is not overtaken by later
-// small ones. An exclusive Lock of the same name takes all permits.
-// Acquire returns ErrInvalid also if the name is in use with another limit.
+// Acquire waits for its turn and takes n permits. Later small requests do not overtake a large one.
+// A Lock of the name takes all permits. ErrInvalid may mean that the name has another limit.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...CallOption) (*Lease, error) {
 	return s.take(ctx, "acquire", n, false, opts)
 }
