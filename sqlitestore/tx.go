@@ -15,24 +15,21 @@ import (
 )
 
 const (
-	// spins is how often a statement that found the file locked is retried at once. Most
-	// transactions take tens of microseconds.
+	// spins is how often a statement that found the file locked is retried at once.
 	spins = 10
 
-	// maxPause bounds the pause between two retries. It also bounds how late a call notices that
-	// the file is free.
+	// maxPause bounds the pause between two retries, and how late a call notices that the file is free.
 	maxPause = 2 * time.Millisecond
 
-	// checkEvery is how often a transaction checks that the path still refers to the open file,
-	// which takes a microsecond or two. Renewals always check it: see Renew.
+	// checkEvery is how often a transaction checks that the path still refers to the open file.
+	// Renewals always check it: see Renew.
 	checkEvery = 10 * time.Millisecond
 
-	// maxBatch is how many calls share a transaction. A renewal of several grants counts as
-	// that many calls. Other processes wait for the transaction.
+	// maxBatch is how many calls share a transaction. A renewal of several grants counts as that many.
 	maxBatch = 256
 
-	// maxBatchTime is how long a transaction takes further calls. A request for permits of a name
-	// with ten thousand holders takes a millisecond or more.
+	// maxBatchTime is how long a transaction takes further calls, while other processes wait for it. A
+	// request for permits of a name with ten thousand holders takes a millisecond or more.
 	maxBatchTime = 5 * time.Millisecond
 )
 
@@ -55,21 +52,19 @@ type callTx struct {
 // A writeQueue batches calls. The goroutine that has the turn uses the connection. Calls that
 // arrive meanwhile are queued, and that goroutine runs them in its own transaction.
 //
-// Package internal/stores/batch does not fit here. It forms a batch before it sends it. Here the
-// batch is formed while the file is locked, so that it includes the calls that arrived while
-// the goroutine waited for another process. There is also no request in flight to wait for: the
-// goroutine of a call runs the transaction itself, and if its context ends before the file is
-// free, another queued call takes the turn under its own context.
+// Package internal/stores/batch does not fit here, because it forms a batch before it sends it. Here the
+// batch is formed while the file is locked, so that it includes the calls that arrived while the
+// goroutine waited for another process. If the context of that goroutine ends before the file is free,
+// another queued call takes the turn under its own context.
 type writeQueue struct {
 	turn   chan struct{} // holds one element while a goroutine has the turn
 	mu     sync.Mutex
 	queued []*callTx
 }
 
-// write runs a call in a transaction, and then sends the wake-ups that it collected. The call counts as
-// size calls. If it returns an error of the store contract, the transaction is committed nevertheless; any
-// other error rolls it back. The transaction may be shared with other calls and may run on
-// another goroutine.
+// write runs a call, which counts as size calls, in a transaction, and then sends the wake-ups that it
+// collected. An error of the store contract is committed too; any other error rolls the transaction back.
+// Other calls may share the transaction, and it may run on another goroutine.
 func (s *Store) write(ctx context.Context, size int, call func(tx *callTx) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -85,7 +80,6 @@ func (s *Store) write(ctx context.Context, size int, call func(tx *callTx) error
 	return s.explain(tx.err)
 }
 
-// tryTurn takes the turn if it is free.
 func (q *writeQueue) tryTurn() bool {
 	select {
 	case q.turn <- struct{}{}:
@@ -97,19 +91,17 @@ func (q *writeQueue) tryTurn() bool {
 
 func (q *writeQueue) endTurn() { <-q.turn }
 
-// takeNext removes the next call from the queue. It returns nil if the queue is empty.
-func (q *writeQueue) takeNext() *callTx {
+// moveNext moves the next queued call, if any, to the end of calls.
+func (q *writeQueue) moveNext(calls []*callTx) []*callTx {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queued) == 0 {
-		return nil
-	}
-	tx := q.queued[0]
-	q.queued = slices.Delete(q.queued, 0, 1)
-	return tx
+	n := min(1, len(q.queued))
+	calls = append(calls, q.queued[:n]...)
+	q.queued = slices.Delete(q.queued, 0, n)
+	return calls
 }
 
-// remove removes one call from the queue. It returns false if the call is no longer queued.
+// remove reports whether a call was queued, and removes it.
 func (q *writeQueue) remove(tx *callTx) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,46 +128,29 @@ func (s *Store) enqueue(ctx context.Context, tx *callTx) {
 		}
 		q.endTurn()
 	case <-ctx.Done():
-		if q.remove(tx) {
-			tx.err = ctx.Err()
-			return
-		}
 	case <-s.life.Closing.Done():
-		if q.remove(tx) {
-			tx.err = errClosed
-			return
-		}
+	}
+	if q.remove(tx) { // ctx or the store has ended
+		tx.err = s.usable(ctx)
+		return
 	}
 	<-tx.done
 }
 
-// transact runs a call, together with the queued calls, in one transaction. The caller has the
-// turn.
+// transact runs a call, together with the queued calls, in one transaction. The caller has the turn.
 func (s *Store) transact(ctx context.Context, tx *callTx) {
-	var others []*callTx
-	err := s.begin(ctx)
-	if err == nil {
-		others, err = s.runAll(tx, nil)
-	}
+	calls, err := s.runAll(ctx, []*callTx{tx})
 	if full(err) && s.checkpoint("RESTART") { // now the log need not grow
-		if err = s.begin(ctx); err == nil {
-			others, err = s.runAll(tx, others)
-		}
+		calls, err = s.runAll(ctx, calls)
 	}
 	err = s.checkTables(s.conn, err)
-	tx.finish(err)
-	for _, tx := range others {
-		tx.finish(err)
-	}
-}
-
-// finish ends a call. The error, if any, is that of the whole transaction.
-func (tx *callTx) finish(err error) {
-	if err != nil {
-		tx.err, tx.wakes = err, nil
-	}
-	if tx.done != nil {
-		close(tx.done)
+	for _, tx := range calls {
+		if err != nil {
+			tx.err, tx.wakes = err, nil
+		}
+		if tx.done != nil {
+			close(tx.done)
+		}
 	}
 }
 
@@ -183,66 +158,54 @@ func (s *Store) begin(ctx context.Context) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	_, err := s.conn.exec("BEGIN IMMEDIATE")
-	if err != nil && busy(err) {
-		err = s.retry(ctx, func() error {
-			_, err := s.conn.exec("BEGIN IMMEDIATE")
-			return err
-		})
-	}
-	return err
+	return s.retry(ctx, func() error {
+		_, err := s.conn.exec("BEGIN IMMEDIATE")
+		return err
+	})
 }
 
-// runAll runs calls within a transaction and ends it. It returns the calls other than the first,
-// to which it adds calls from the queue. Its error applies to all of them.
-func (s *Store) runAll(first *callTx, others []*callTx) ([]*callTx, error) {
+// runAll runs calls, and calls from the queue, in one transaction. It returns them, and their error.
+func (s *Store) runAll(ctx context.Context, calls []*callTx) ([]*callTx, error) {
+	if err := s.begin(ctx); err != nil {
+		return calls, err
+	}
 	recorded := s.recorded
-	others, err := s.commitAll(first, others)
+	calls, err := s.commitAll(calls)
 	if err != nil {
 		s.conn.exec("ROLLBACK") // fails harmlessly if SQLite has already rolled back on its own
 		s.recorded = recorded
-		return others, err
+		return calls, err
 	}
 	s.boundLog()
-	return others, nil
+	return calls, nil
 }
 
-func (s *Store) commitAll(first *callTx, others []*callTx) ([]*callTx, error) {
+func (s *Store) commitAll(calls []*callTx) ([]*callTx, error) {
 	now := s.clock.now()
 	if elapsed(now, s.checked, checkEvery) {
 		if err := s.file.check(); err != nil {
-			return others, err
+			return calls, err
 		}
 		s.checked = now
 	}
 	if err := s.recordTime(now); err != nil {
-		return others, err
+		return calls, err
 	}
-	if err := first.run(); err != nil {
-		return others, err
-	}
-	size := first.size
-	for i := 0; ; i++ {
-		if i == len(others) {
-			if size >= maxBatch || elapsed(s.clock.now(), now, maxBatchTime) {
-				break
-			}
-			next := s.writes.takeNext()
-			if next == nil {
-				break
-			}
-			others = append(others, next)
+	size := 0
+	for i := 0; i < len(calls); i++ {
+		if err := calls[i].run(); err != nil {
+			return calls, err
 		}
-		size += others[i].size
-		if err := others[i].run(); err != nil {
-			return others, err
+		size += calls[i].size
+		if i == len(calls)-1 && size < maxBatch && !elapsed(s.clock.now(), now, maxBatchTime) {
+			calls = s.writes.moveNext(calls)
 		}
 	}
 	_, err := s.conn.exec("COMMIT")
-	return others, err
+	return calls, err
 }
 
-// elapsed reports whether d has passed since then. It is also true if the clock was set back.
+// elapsed reports whether d has passed since then, or the clock was set back.
 func elapsed(now, then int64, d time.Duration) bool {
 	return now-then >= int64(d) || now < then
 }
@@ -267,38 +230,26 @@ func (s *Store) usable(ctx context.Context) error {
 // retry calls f until the file is not locked by another connection. It replaces SQLite's own busy
 // timeout, which cannot be ended by a context.
 func (s *Store) retry(ctx context.Context, f func() error) error {
-	err := f()
-	if err == nil || !busy(err) {
-		return err
-	}
 	pause := 50 * time.Microsecond
 	for try := 1; ; try++ {
+		if err := f(); err == nil || !busy(err) {
+			return err
+		}
 		if try < spins {
 			runtime.Gosched()
-			if ctx.Err() != nil {
-				return lockedError(ctx)
-			}
 		} else {
-			timer := time.NewTimer(pause)
 			select {
-			case <-timer.C:
+			case <-time.After(pause):
 			case <-ctx.Done():
-				timer.Stop()
-				return lockedError(ctx)
 			case <-s.life.Closing.Done():
-				timer.Stop()
 				return errClosed
 			}
 			pause = min(2*pause, maxPause)
 		}
-		if err = f(); err == nil || !busy(err) {
-			return err
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: another process or connection has the file locked", ctx.Err())
 		}
 	}
-}
-
-func lockedError(ctx context.Context) error {
-	return fmt.Errorf("%w: another process or connection has the file locked", ctx.Err())
 }
 
 // explain adds the path and advice to an error of SQLite.
