@@ -26,19 +26,6 @@ type patient struct {
 	ctx context.Context
 }
 
-// journal returns the journal mode of the file.
-func (p *patient) journal() (mode string, err error) {
-	if err := p.takeReader(p.ctx); err != nil {
-		return "", err
-	}
-	defer func() { <-p.readTurn }()
-	row, err := p.read.get("PRAGMA journal_mode")
-	if err != nil {
-		return "", err
-	}
-	return text(row[0]), nil
-}
-
 var probes = []diagnosis.Probe[*patient]{
 	{
 		Check: diagnosis.New("sqlite.host", store.LevelNote,
@@ -89,7 +76,14 @@ var probes = []diagnosis.Probe[*patient]{
 			"without a write-ahead log readers block writers, so listing locks delays renewals",
 			"PRAGMA journal_mode = WAL; the store sets it when it opens the file"),
 		Look: func(p *patient) (bool, string, error) {
-			mode, err := p.journal()
+			var mode string
+			err := p.reading(p.ctx, func() error {
+				row, err := p.read.get("PRAGMA journal_mode")
+				if err == nil {
+					mode = text(row[0])
+				}
+				return err
+			})
 			return mode != "wal", "journal mode " + mode, err
 		},
 	},

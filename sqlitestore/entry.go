@@ -10,13 +10,9 @@ import (
 )
 
 const (
-	never = math.MaxInt64
-
-	unit = time.Nanosecond // of times in the file
-
-	// asksPerHeartbeat is how often a waiter asks per heartbeat, so that it does not lose its
-	// place if one request is late.
-	asksPerHeartbeat = 3
+	never            = math.MaxInt64
+	unit             = time.Nanosecond // of times in the file
+	asksPerHeartbeat = 3               // of a waiter, so that it keeps its place if one request is late
 )
 
 // after returns the time d after now, or never if the sum overflows.
@@ -51,33 +47,24 @@ func (g *grant) columns(front ...driver.Value) []driver.Value {
 		g.Since, g.Until, int64(g.State), g.wall, g.Owner, g.Meta)
 }
 
-// An entry is the live state of a name within one transaction. It implements [rules.Name], and reads
-// holders and waiters when they are asked for.
+// An entry is the live state of a name within one transaction. It reads holders and waiters when they
+// are asked for. Its exported methods are those of [rules.Name].
 type entry struct {
 	tx      *callTx
 	name    string
-	row     bool   // the name has a row in names
-	dirty   bool   // that row must be written
-	crowd   bool   // value of the column crowd
-	first   *grant // the grant in that row, if any
-	others  others
-	found   *grant // the one that was read from holders last
+	row     bool      // the name has a row in names
+	dirty   bool      // that row must be written
+	crowd   bool      // value of the column crowd
+	first   *grant    // the grant in that row, if any
+	others  rules.Sum // of the grants in holders, without the weight; zero if there are none
+	found   *grant    // the one that was read from holders last
 	waiters int
 	expired bool  // a claim has expired
 	polls   bool  // wake-ups cannot be pushed to the request that was queued
 	err     error // of the first statement that failed
 }
 
-// others says what the grants in holders have in common.
-type others struct {
-	some  bool // there are such grants
-	mode  store.Mode
-	limit int
-	due   int64 // no grant ends before this time
-}
-
-// onName loads a name without its expired claims, makes a call on it, and writes back what has
-// changed, even if the call returns an error.
+// onName loads a name, makes a call on it, and writes what has changed, even if the call returns an error.
 func (tx *callTx) onName(name string, call func(e *entry, c *rules.Call) error) error {
 	e := tx.load(name)
 	c := &rules.Call{
@@ -119,9 +106,9 @@ func (tx *callTx) load(name string) *entry {
 	return e
 }
 
-// write writes the row in names if it has changed.
+// write writes the row in names, if it has changed.
 func (e *entry) write() {
-	crowd := e.others.some || e.waiters > 0
+	crowd := e.others.Mode != 0 || e.waiters > 0
 	switch {
 	case e.first == nil && !crowd:
 		if e.row {
@@ -129,21 +116,13 @@ func (e *entry) write() {
 		}
 	case !e.dirty && e.row && crowd == e.crowd:
 	case e.first == nil:
-		e.exec(sqlClearName, e.name, int64(1))
+		e.exec(sqlClearName, e.name)
 	default:
-		e.exec(sqlPutName, e.first.columns(e.name, flag(crowd))...)
+		e.exec(sqlPutName, e.first.columns(e.name, crowd)...)
 	}
 }
 
-func flag(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// exec runs a statement and returns the number of rows that it changed. After an error, no more
-// statements run.
+// exec, get and each are those of the connection. After an error, no more statements run.
 func (e *entry) exec(query string, args ...driver.Value) (n int64) {
 	if e.err == nil {
 		n, e.err = e.tx.conn.exec(query, args...)
@@ -151,7 +130,6 @@ func (e *entry) exec(query string, args ...driver.Value) (n int64) {
 	return n
 }
 
-// get returns the first row of a query, or nil if there is none.
 func (e *entry) get(query string, args ...driver.Value) (row []driver.Value) {
 	if e.err == nil {
 		row, e.err = e.tx.conn.get(query, args...)
@@ -165,31 +143,26 @@ func (e *entry) each(f func(row []driver.Value), query string, args ...driver.Va
 	}
 }
 
-// readOthers reads what the grants in holders have in common.
 func (e *entry) readOthers() {
-	e.others = others{}
+	e.others = rules.Sum{}
 	if row := e.get(sqlAnyHolder, e.name); row != nil {
-		e.others = others{some: true, mode: store.Mode(integer(row[0])), limit: int(integer(row[1])), due: integer(row[2])}
+		e.others = rules.Sum{Mode: store.Mode(integer(row[0])), Limit: int(integer(row[1])), Until: integer(row[2])}
 	}
 }
 
-// Holder returns the grant or the kept record of an identity.
 func (e *entry) Holder(id store.ID) *rules.Claim {
 	if e.first != nil && e.first.ID == id {
 		return &e.first.Claim
 	}
-	if !e.others.some {
-		return nil
+	if e.others.Mode != 0 {
+		if row := e.get(sqlGetHolder, e.name, id[:]); row != nil {
+			e.found = grantOf(row)
+			return &e.found.Claim
+		}
 	}
-	row := e.get(sqlGetHolder, e.name, id[:])
-	if row == nil {
-		return nil
-	}
-	e.found = grantOf(row)
-	return &e.found.Claim
+	return nil
 }
 
-// Put adds a grant, or writes one that Holder returned.
 func (e *entry) Put(h *rules.Claim) {
 	g := &grant{Claim: *h}
 	if h.State != store.Held {
@@ -206,7 +179,6 @@ func (e *entry) Put(h *rules.Claim) {
 // isFound reports whether a grant is in holders.
 func (e *entry) isFound(h *rules.Claim) bool { return e.found != nil && e.found.ID == h.ID }
 
-// Remove removes a grant.
 func (e *entry) Remove(h *rules.Claim) {
 	if !e.isFound(h) {
 		e.first, e.dirty = nil, true
@@ -216,18 +188,14 @@ func (e *entry) Remove(h *rules.Claim) {
 	e.readOthers()
 }
 
-// Sum returns what the holders have in common. The weights in holders are added only if they matter.
-func (e *entry) Sum(mode store.Mode) (sum rules.Sum) {
-	if g := e.first; g != nil {
-		sum = rules.Sum{Mode: g.Mode, Limit: g.Limit, Weight: g.Weight, Until: g.Until}
+// Sum adds the weights in holders only if they matter.
+func (e *entry) Sum(mode store.Mode) rules.Sum {
+	sum := e.others
+	if g := e.first; g != nil && sum.Mode == 0 {
+		return rules.Sum{Mode: g.Mode, Limit: g.Limit, Weight: g.Weight, Until: g.Until}
+	} else if g != nil {
+		sum.Weight, sum.Until = g.Weight, min(sum.Until, g.Until)
 	}
-	if !e.others.some {
-		return sum
-	}
-	if e.first == nil {
-		sum.Until = never
-	}
-	sum.Mode, sum.Limit, sum.Until = e.others.mode, e.others.limit, min(sum.Until, e.others.due)
 	if mode == store.Permits && sum.Mode == store.Permits {
 		if row := e.get(sqlSumHolders, e.name); row != nil {
 			sum.Weight += int(integer(row[0]))
@@ -236,27 +204,17 @@ func (e *entry) Sum(mode store.Mode) (sum rules.Sum) {
 	return sum
 }
 
-// Kept reports whether a kept record closes the name.
 func (e *entry) Kept() bool {
-	return e.first != nil && e.first.State != store.Held || e.others.some && e.get(sqlKeptHolder, e.name) != nil
+	return e.first != nil && e.first.State != store.Held || e.others.Mode != 0 && e.get(sqlKeptHolder, e.name) != nil
 }
 
-// Oldest returns at most n holders, the oldest first.
-func (e *entry) Oldest(n int) []*rules.Claim {
-	var holders []*rules.Claim
+func (e *entry) Oldest(n int) (holders []*rules.Claim) {
 	if e.first != nil {
 		holders = append(holders, &e.first.Claim)
 	}
-	if e.others.some {
-		e.each(func(row []driver.Value) { holders = append(holders, &grantOf(row).Claim) }, sqlOldestHolders, e.name, e.tx.now, int64(n))
+	if e.others.Mode != 0 {
+		e.each(func(row []driver.Value) { holders = append(holders, &grantOf(row).Claim) },
+			sqlOldestHolders, e.name, e.tx.now, int64(n))
 	}
 	return rules.Oldest(holders, n)
 }
-
-// Reserve issues up to n consecutive tokens above floor, at least one.
-func (e *entry) Reserve(n int, floor int64) (first int64, tokens int, err error) {
-	return e.tx.reserve(n, floor)
-}
-
-// Raise makes all later tokens greater than floor.
-func (e *entry) Raise(floor int64) error { return e.tx.raise(floor) }

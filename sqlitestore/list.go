@@ -1,11 +1,8 @@
 package sqlitestore
 
 import (
-	"cmp"
 	"context"
 	"database/sql/driver"
-	"slices"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
@@ -14,60 +11,47 @@ import (
 // List returns one page of the names that have holders or waiters; see [store.Store]. Pages
 // are sorted by name, and the cursor is the last name of the previous page. List uses its own
 // connection, so that no other call waits for it.
-func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
-	page, err := s.list(ctx, q)
+func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
+	err = s.reading(ctx, func() error {
+		if err := s.file.check(); err != nil {
+			return err
+		}
+		if _, err := s.read.exec("BEGIN"); err != nil {
+			return err
+		}
+		defer s.read.exec("ROLLBACK")      // nothing was written
+		err := s.retry(ctx, func() error { // begins one snapshot for the whole page
+			_, err := s.read.get("SELECT one FROM meta")
+			return err
+		})
+		if err == nil {
+			page, err = s.page(ctx, q)
+		}
+		return s.checkTables(s.read, err)
+	})
 	if err != nil {
 		return store.Page{}, s.explain(err)
 	}
 	return page, nil
 }
 
-func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err error) {
-	if err := s.takeReader(ctx); err != nil {
-		return page, err
+// reading calls f while this goroutine has the connection for listings, and opens it if necessary.
+func (s *Store) reading(ctx context.Context, f func() error) (err error) {
+	select {
+	case s.readTurn <- struct{}{}:
+		defer func() { <-s.readTurn }()
+	case <-ctx.Done():
+	case <-s.life.Closing.Done():
 	}
-	defer func() { <-s.readTurn }()
-	if err := s.file.check(); err != nil {
-		return page, err
-	}
-	begin := func() error { // one snapshot for the whole page
-		_, err := s.read.exec("BEGIN")
-		if err == nil {
-			_, err = s.read.get("SELECT one FROM meta")
-		}
-		if err != nil {
-			s.read.exec("ROLLBACK")
-		}
-		return err
-	}
-	if err := s.retry(ctx, begin); err != nil {
-		return page, s.checkTables(s.read, err)
-	}
-	defer s.read.exec("ROLLBACK") // nothing was written
-	page, err = s.page(ctx, q)
-	return page, s.checkTables(s.read, err)
-}
-
-// takeReader takes the turn to use the connection for listings, and opens it if necessary. The caller
-// gives the turn back.
-func (s *Store) takeReader(ctx context.Context) (err error) {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	select {
-	case s.readTurn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.life.Closing.Done():
-		return errClosed
+	if s.read == nil {
+		if s.read, err = dial(dataSource(s.file.path)); err != nil {
+			return err
+		}
 	}
-	if err = s.usable(ctx); err == nil && s.read == nil {
-		s.read, err = dial(s.dsn)
-	}
-	if err != nil {
-		<-s.readTurn
-	}
-	return err
+	return f()
 }
 
 // page reads one page within a transaction.
@@ -79,57 +63,47 @@ func (s *Store) page(ctx context.Context, q store.Query) (page store.Page, err e
 	}
 	now := s.clock.now()
 	last, n := "", 0
-	var crowded []int // indexes into page.Locks
 	err = s.read.each(func(row []driver.Value) error {
 		if n++; n > limit {
 			page.Next = last
 			return nil
 		}
 		last = text(row[0])
-		l := store.Lock{Name: last}
+		var claims rules.Loaded
 		if row[2] != nil {
 			if g := grantOf(row[2:]); g.Until > now {
-				l.Holders, l.Limit = []store.Holder{g.Holder(now, unit)}, g.Limit
+				claims.Holders = []*rules.Claim{&g.Claim}
 			}
 		}
-		crowd := integer(row[1]) != 0
-		if crowd {
-			crowded = append(crowded, len(page.Locks))
+		if integer(row[1]) != 0 {
+			if err := s.readCrowd(ctx, &claims, last, now); err != nil {
+				return err
+			}
 		}
-		if crowd || l.Holders != nil {
-			page.Locks = append(page.Locks, l)
+		if !claims.Empty() {
+			page.Locks = append(page.Locks, claims.Lock(last, now, unit))
 		}
 		return nil
 	}, query, args...)
-	for _, i := range crowded {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err == nil {
-			err = s.listCrowd(&page.Locks[i], now)
-		}
-	}
-	page.Locks = slices.DeleteFunc(page.Locks, func(l store.Lock) bool { return l.Holders == nil && l.Waiters == nil })
 	return page, err
 }
 
-// listCrowd adds the other holders, and the waiters, of a name.
-func (s *Store) listCrowd(l *store.Lock, now int64) error {
+// readCrowd reads the other holders, and the waiters, of a name.
+func (s *Store) readCrowd(ctx context.Context, claims *rules.Loaded, name string, now int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	err := s.read.each(func(row []driver.Value) error {
-		g := grantOf(row)
-		l.Holders, l.Limit = append(l.Holders, g.Holder(now, unit)), g.Limit
+		claims.Holders = append(claims.Holders, &grantOf(row).Claim)
 		return nil
-	}, sqlOldestHolders, l.Name, now, int64(-1))
+	}, sqlOldestHolders, name, now, int64(-1))
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(l.Holders, func(a, b store.Holder) int { return cmp.Compare(b.Age, a.Age) })
 	return s.read.each(func(row []driver.Value) error {
-		l.Limit = max(l.Limit, int(integer(row[3])))
-		l.Waiters = append(l.Waiters, store.Waiter{
-			ID: idOf(row[0]), Mode: store.Mode(integer(row[1])), Weight: int(integer(row[2])),
-			Age: time.Duration(now - integer(row[4])), Owner: text(row[5]), Meta: text(row[6]),
-		})
+		w := waiterOf(row)
+		w.Since, w.Owner, w.Meta = integer(row[6]), text(row[7]), text(row[8])
+		claims.Queue = append(claims.Queue, w)
 		return nil
-	}, sqlListQueue, l.Name, now)
+	}, sqlAllWaiters, name, now)
 }

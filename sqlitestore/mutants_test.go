@@ -12,7 +12,7 @@ import (
 func TestMutantsAreFound(t *testing.T) {
 	suites.Mutants(t, "TestCompare", `sequence \d+ of seed.*`, []suites.Mutant{
 		{"expired grant stays", "entry.go", "if e.first != nil && e.first.Until <= tx.now {", "if e.first != nil && e.first.Until <= tx.now && e.first.State == 0 {"},
-		{"crowd without other grants", "entry.go", "crowd := e.others.some || e.waiters > 0", "crowd := e.waiters > 0"},
+		{"crowd without other grants", "entry.go", "crowd := e.others.Mode != 0 || e.waiters > 0", "crowd := e.waiters > 0"},
 		{"weights of others", "entry.go", "sum.Weight += int(integer(row[0]))", "_ = row"},
 		{"other grant stays", "entry.go", "e.exec(sqlDeleteHolder, e.name, h.ID[:])", ""},
 		{"nobody is woken", "entry.go", "c.Finish()", ""},

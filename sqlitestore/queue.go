@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// pollEvery is how often a waiter asks if wake-ups cannot be pushed to it.
-const pollEvery = 50 * time.Millisecond
+const pollEvery = 50 * time.Millisecond // how often a waiter asks if wake-ups cannot be pushed to it
 
+// waiterOf reads waiterColumns.
 func waiterOf(row []driver.Value) *rules.Claim {
 	return &rules.Claim{
 		Seq: integer(row[0]), ID: idOf(row[1]),
@@ -19,39 +19,28 @@ func waiterOf(row []driver.Value) *rules.Claim {
 	}
 }
 
-// waiter runs a query that returns a waiter. It returns nil if there is none.
+// waiter returns the waiter that a query finds, or nil.
 func (e *entry) waiter(query string, args ...driver.Value) *rules.Claim {
-	if e.waiters == 0 {
-		return nil
+	if e.waiters > 0 {
+		if row := e.get(query, args...); row != nil {
+			return waiterOf(row)
+		}
 	}
-	row := e.get(query, args...)
-	if row == nil {
-		return nil
-	}
-	return waiterOf(row)
+	return nil
 }
 
-// Waiters returns the length of the queue.
-func (e *entry) Waiters() int { return e.waiters }
-
-// Waiter returns the waiter with an identity, or nil.
+func (e *entry) Waiters() int                    { return e.waiters }
 func (e *entry) Waiter(id store.ID) *rules.Claim { return e.waiter(sqlGetWaiter, e.name, id[:]) }
+func (e *entry) First() *rules.Claim             { return e.waiter(sqlFirstWaiter, e.name) }
+func (e *entry) NotExclusive() *rules.Claim      { return e.waiter(sqlOtherUse, e.name) }
 
-// First returns the first waiter, or nil.
-func (e *entry) First() *rules.Claim { return e.waiter(sqlFirstWaiter, e.name) }
-
-// NotExclusive returns the first waiter that is not exclusive, or nil.
-func (e *entry) NotExclusive() *rules.Claim { return e.waiter(sqlOtherUse, e.name) }
-
-// All returns the queue.
 func (e *entry) All() (all []*rules.Claim) {
 	if e.waiters > 0 {
-		e.each(func(row []driver.Value) { all = append(all, waiterOf(row)) }, sqlAllWaiters, e.name)
+		e.each(func(row []driver.Value) { all = append(all, waiterOf(row)) }, sqlAllWaiters, e.name, e.tx.now)
 	}
 	return all
 }
 
-// Ahead returns how many waiters are ahead of one, and when the first of them expires.
 func (e *entry) Ahead(of *rules.Claim) (n int, due int64) {
 	seq := int64(never)
 	if of != nil {
@@ -64,7 +53,6 @@ func (e *entry) Ahead(of *rules.Claim) (n int, due int64) {
 	return int(integer(row[0])), integer(row[1])
 }
 
-// Enqueue adds a waiter at the end of the queue, or keeps its place.
 func (e *entry) Enqueue(w *rules.Claim) {
 	addr := e.tx.pushes.expect(e.name, w.ID)
 	e.polls = addr == ""
@@ -80,13 +68,12 @@ func (e *entry) Enqueue(w *rules.Claim) {
 	e.waiters++
 }
 
-// Dequeue removes a waiter.
 func (e *entry) Dequeue(w *rules.Claim) {
 	e.exec(sqlDeleteWaiter, e.name, w.Seq)
 	e.waiters--
 }
 
-// Wake tells a waiter to ask again, after the commit.
+// Wake does so after the commit.
 func (e *entry) Wake(w *rules.Claim) {
 	e.tx.wakes = append(e.tx.wakes, wakeUp{e.name, w.ID, w.Addr})
 }

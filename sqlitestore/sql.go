@@ -1,7 +1,10 @@
 package sqlitestore
 
-// grantColumns are the columns of a grant in names and holders.
-const grantColumns = "id, mode, weight, lim, token, tokens, since, until, state, wall, owner, meta"
+// The columns of a grant in names and holders, and those of a waiter.
+const (
+	grantColumns  = "id, mode, weight, lim, token, tokens, since, until, state, wall, owner, meta"
+	waiterColumns = "seq, id, mode, weight, lim, wake"
+)
 
 // Statements use only ?, because the driver binds numbered parameters slowly.
 const (
@@ -14,7 +17,7 @@ const (
 
 	sqlGetName    = `SELECT crowd, ` + grantColumns + ` FROM names WHERE name = ?`
 	sqlPutName    = `INSERT OR REPLACE INTO names (name, crowd, ` + grantColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	sqlClearName  = `INSERT OR REPLACE INTO names (name, crowd) VALUES (?, ?)`
+	sqlClearName  = `INSERT OR REPLACE INTO names (name, crowd) VALUES (?, 1)`
 	sqlDeleteName = `DELETE FROM names WHERE name = ?`
 
 	sqlExpireHolders = `DELETE FROM holders WHERE name = ? AND until <= ?`
@@ -29,10 +32,10 @@ const (
 
 	sqlExpireWaiters = `DELETE FROM waiters WHERE name = ? AND until <= ?`
 	sqlCountWaiters  = `SELECT count(*) FROM waiters WHERE name = ?`
-	sqlGetWaiter     = `SELECT seq, id, mode, weight, lim, wake FROM waiters WHERE name = ? AND id = ?`
-	sqlFirstWaiter   = `SELECT seq, id, mode, weight, lim, wake FROM waiters WHERE name = ? ORDER BY seq LIMIT 1`
-	sqlAllWaiters    = `SELECT seq, id, mode, weight, lim, wake FROM waiters WHERE name = ? ORDER BY seq`
-	sqlOtherUse      = `SELECT seq, id, mode, weight, lim, wake FROM waiters WHERE name = ? AND mode <> 1 ORDER BY seq LIMIT 1`
+	sqlGetWaiter     = `SELECT ` + waiterColumns + ` FROM waiters WHERE name = ? AND id = ?`
+	sqlFirstWaiter   = `SELECT ` + waiterColumns + ` FROM waiters WHERE name = ? ORDER BY seq LIMIT 1`
+	sqlAllWaiters    = `SELECT ` + waiterColumns + `, joined, owner, meta FROM waiters WHERE name = ? AND until > ? ORDER BY seq`
+	sqlOtherUse      = `SELECT ` + waiterColumns + ` FROM waiters WHERE name = ? AND mode <> 1 ORDER BY seq LIMIT 1`
 	sqlInFront       = `SELECT count(*), min(until) FROM waiters WHERE name = ? AND seq < ?`
 	sqlDeleteWaiter  = `DELETE FROM waiters WHERE name = ? AND seq = ?`
 	sqlKeepWaiter    = `UPDATE waiters SET until = ?, wake = ?, owner = ?, meta = ? WHERE name = ? AND seq = ?`
@@ -47,7 +50,6 @@ const (
 
 	sqlSweep = `SELECT name, crowd, until FROM names WHERE name > ? ORDER BY name LIMIT ?`
 
-	sqlListOne   = `SELECT name, crowd, ` + grantColumns + ` FROM names WHERE name = ?`
-	sqlList      = `SELECT name, crowd, ` + grantColumns + ` FROM names WHERE name > ? AND name >= ? AND name < ? ORDER BY name LIMIT ?`
-	sqlListQueue = `SELECT id, mode, weight, lim, joined, owner, meta FROM waiters WHERE name = ? AND until > ? ORDER BY seq`
+	sqlListOne = `SELECT name, crowd, ` + grantColumns + ` FROM names WHERE name = ?`
+	sqlList    = `SELECT name, crowd, ` + grantColumns + ` FROM names WHERE name > ? AND name >= ? AND name < ? ORDER BY name LIMIT ?`
 )

@@ -12,8 +12,6 @@ import (
 // are two transactions between two grants of a name, which take longer than a microsecond. Only
 // tokens ahead of the clock are recorded, in meta.low: blocks of several tokens, floors, and
 // every token if the clock can be set back.
-//
-// Microseconds since 1970 stay below 2^53 until the year 2255.
 
 const (
 	tokenUnit = int64(time.Microsecond)
@@ -31,8 +29,8 @@ func (tx *callTx) covers(floor int64) bool {
 	return floor == 0 || tx.clock.steady && floor < tx.tokenAt(tx.now)
 }
 
-// reserve issues up to n consecutive tokens above floor, at least one.
-func (tx *callTx) reserve(n int, floor int64) (first int64, tokens int, err error) {
+func (e *entry) Reserve(n int, floor int64) (first int64, tokens int, err error) {
+	tx := e.tx
 	low, high, err := tx.tokens()
 	if err != nil {
 		return 0, 0, err
@@ -44,17 +42,18 @@ func (tx *callTx) reserve(n int, floor int64) (first int64, tokens int, err erro
 	}
 	tokens = int(min(int64(rules.Block(n)), store.MaxToken-first+1))
 	tx.last = first + int64(tokens) - 1
-	if tx.last <= high && tx.last <= clock && tx.clock.steady {
-		return first, tokens, nil // nothing to record
-	}
-	if tx.last > clock || !tx.clock.steady {
+	ahead := tx.last > clock || !tx.clock.steady
+	if ahead {
 		low = tx.last
 	}
-	return first, tokens, tx.note(low, high, tx.last)
+	if ahead || tx.last > high {
+		err = tx.note(low, high, tx.last)
+	}
+	return first, tokens, err
 }
 
-// raise makes all later tokens greater than floor.
-func (tx *callTx) raise(floor int64) error {
+func (e *entry) Raise(floor int64) error {
+	tx := e.tx
 	if tx.covers(floor) {
 		return nil
 	}
