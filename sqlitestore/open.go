@@ -20,11 +20,8 @@ import (
 )
 
 const (
-	// schemaVersion is the version of the schema, in PRAGMA user_version.
-	schemaVersion = 1
-
-	// fileMark identifies the files of this store, in PRAGMA application_id.
-	fileMark = 0x686c6466 // "hldf"
+	schemaVersion = 1          // in PRAGMA user_version
+	fileMark      = 0x686c6466 // "hldf", in PRAGMA application_id
 
 	// pragmas are the settings of a connection. A commit needs no fsync, because all holders end
 	// when the machine goes down. With NORMAL only a checkpoint calls fsync, so that a power cut
@@ -39,7 +36,6 @@ var errDamaged = errors.New("the file is damaged: the table meta is empty; stop 
 
 func init() { store.Register("sqlite", openURL) }
 
-// openURL opens "sqlite:PATH".
 func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	if len(u.Hosts) > 0 || u.User != "" || u.Password() != "" {
 		return nil, fmt.Errorf("%w: sqlite URL: has a host or a user, but the file is local: write sqlite:/absolute/path or sqlite:relative/path", store.ErrInvalid)
@@ -77,25 +73,21 @@ func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		file: file{path: path}, dsn: dataSource(path), clock: clock,
+		file: file{path: path}, clock: clock,
 		writes: writeQueue{turn: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1),
 		heartbeat: heartbeat, pushes: pushes{open: listenPush, waits: wake.Table[struct{}]{Keep: 2 * heartbeat}},
 	}
 	s.life.Begin()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := checkRemains(path); err != nil {
-		return nil, err
-	}
-	if err := createFile(path); err != nil {
-		return nil, s.explain(err)
-	}
-	if err := s.file.note(); err != nil {
-		return nil, s.explain(err)
-	}
-	if s.conn, err = dial(s.dsn); err != nil {
-		return nil, s.explain(err)
+	for _, step := range []func() error{
+		ctx.Err,
+		func() error { return checkRemains(path) },
+		func() error { return createFile(path) },
+		s.file.note,
+		func() (err error) { s.conn, err = dial(dataSource(path)); return err },
+	} {
+		if err := step(); err != nil {
+			return nil, s.explain(err)
+		}
 	}
 	if err := s.setUp(ctx); err != nil {
 		s.conn.close()
@@ -135,26 +127,21 @@ func checkPath(path string) (string, error) {
 	return abs, checkFS(dir)
 }
 
-// checkRemains returns an error if the file does not exist and its -wal file does. Then the file was
-// removed, and programs may still use the other two: a new file would be combined with the log of
-// the old one. It looks for the log first, because another process may be creating both.
+// checkRemains returns an error if the file was removed and its -wal file was not: a new file would be
+// combined with that log. It looks for the log first, because another process may be creating both.
 func checkRemains(path string) error {
-	if _, err := os.Lstat(path + "-wal"); err != nil {
+	_, walErr := os.Lstat(path + "-wal")
+	if _, err := os.Stat(path); walErr != nil || !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return fmt.Errorf("sqlite store %s: the file was removed, but not the -wal and -shm files beside it, which other programs may still use; stop all programs that use the file, then remove %[1]s-wal and %[1]s-shm", path)
+	return fmt.Errorf("the file was removed, but not the -wal and -shm files beside it, which other programs may still use; stop all programs that use the file, then remove %[1]s-wal and %[1]s-shm", path)
 }
 
-// creating keeps other handles of this process from opening a file before createFile has
-// closed it.
+// creating keeps other handles of this process from opening a file before createFile has closed it.
 var creating sync.Mutex
 
-// createFile creates the file, for its user only, unless it exists. It never opens an existing
-// file: POSIX locks belong to the process, and closing any descriptor of a file drops the locks
-// that SQLite holds on it.
+// createFile creates the file, for its user only, unless it exists. It never opens an existing file:
+// closing any descriptor of a file drops the locks that SQLite holds on it in this process.
 func createFile(path string) error {
 	creating.Lock()
 	defer creating.Unlock()
@@ -176,110 +163,104 @@ func dataSource(path string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=rw"
 }
 
-// setUp sets up the connection, and the file if it is new.
+// setUp sets up the connection and the file.
 func (s *Store) setUp(ctx context.Context) error {
-	// Check before any change, because the file may belong to another program.
-	if err := s.retry(ctx, func() error { return s.checkMark(s.conn) }); err != nil {
-		return err
-	}
-	err := s.retry(ctx, func() error {
-		row, err := s.conn.get("PRAGMA journal_mode = WAL")
-		if err == nil && text(row[0]) != "wal" {
-			err = fmt.Errorf("SQLite uses the journal mode %q instead of wal: the file system has no shared memory; put the file on another one", text(row[0]))
+	s.logSize = logSize(s.file.path)
+	var version int64
+	err := s.retry(ctx, func() (err error) { // because another connection may be recovering the file
+		// Check before any change, because the file may belong to another program.
+		if version, err = s.checkMark(s.conn); err != nil {
+			return err
 		}
-		return err
+		row, err := s.conn.get("PRAGMA journal_mode = WAL")
+		if err != nil {
+			return err
+		}
+		if mode := text(row[0]); mode != "wal" {
+			return fmt.Errorf("SQLite uses the journal mode %q instead of wal: the file system has no shared memory; put the file on another one", mode)
+		}
+		return s.conn.script(fmt.Sprintf(pragmas, s.logSize))
 	})
 	if err != nil {
 		return err
 	}
-	// The pragmas read the file, which another connection may be recovering.
-	s.logSize = logSize(s.file.path)
-	if err := s.retry(ctx, func() error { return s.conn.script(fmt.Sprintf(pragmas, s.logSize)) }); err != nil {
-		return err
-	}
-	created := false
-	tx := &callTx{Store: s, call: func(tx *callTx) (err error) {
-		created, err = tx.setUpFile()
-		return err
-	}}
+	tx := &callTx{Store: s, call: (*callTx).setUpFile}
 	s.transact(ctx, tx)
-	if created && tx.err == nil {
+	if version == 0 && tx.err == nil {
 		s.checkpoint("PASSIVE") // so that the file has its tables even if the disk becomes full
 	}
 	return tx.err
 }
 
-// checkMark returns an error that matches store.ErrInvalid if the file belongs to another
-// program or to a newer version. Such a file must not be changed.
-func (s *Store) checkMark(c *conn) error {
+// checkMark returns the version of the schema, or 0 if the file is new. It returns an error that
+// matches store.ErrInvalid if the file belongs to another program or to a newer version. Such a file
+// must not be changed.
+func (s *Store) checkMark(c *conn) (version int64, err error) {
 	row, err := c.get("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version")
 	if code := resultCode(err); code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_CORRUPT {
-		return fmt.Errorf("%w: sqlite path %s: is not an SQLite database, or is damaged; give the path of a new file, for locks only", store.ErrInvalid, s.file.path)
+		return 0, fmt.Errorf("%w: sqlite path %s: is not an SQLite database, or is damaged; give the path of a new file, for locks only", store.ErrInvalid, s.file.path)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	mark, version, tables := integer(row[0]), integer(row[1]), integer(row[2])
 	switch {
 	case mark != fileMark && (tables > 0 || mark != 0 || version != 0):
-		return fmt.Errorf("%w: sqlite path %s: is a database of another program; give the path of a separate file", store.ErrInvalid, s.file.path)
+		err = fmt.Errorf("%w: sqlite path %s: is a database of another program; give the path of a separate file", store.ErrInvalid, s.file.path)
 	case version > schemaVersion:
-		return fmt.Errorf("%w: sqlite path %s: was created by a newer Holdfast (schema version %d, this one knows %d): update this program, or give the path of another file",
+		err = fmt.Errorf("%w: sqlite path %s: was created by a newer Holdfast (schema version %d, this one knows %d): update this program, or give the path of another file",
 			store.ErrInvalid, s.file.path, version, schemaVersion)
 	}
-	return nil
+	return version, err
 }
 
-// checkTables returns the error of a statement. If the statement failed because a newer version has
-// changed the tables while the file is open, the error says so: see schema.sql.
+// checkTables returns the error of a statement, or says that a newer version has changed the tables while
+// the file is open: see schema.sql.
 func (s *Store) checkTables(c *conn, err error) error {
 	if err != nil && resultCode(err) == sqlite3.SQLITE_ERROR {
-		return cmp.Or(s.checkMark(c), err)
+		_, other := s.checkMark(c)
+		return cmp.Or(other, err)
 	}
 	return err
 }
 
-// setUpFile creates the tables of a new file, and adjusts an existing file to this boot. It reports
-// whether the file is new.
-func (tx *callTx) setUpFile() (created bool, err error) {
-	if err := tx.checkMark(tx.conn); err != nil {
-		return false, err
-	}
-	row, err := tx.conn.get("PRAGMA user_version")
+// setUpFile creates the tables of a new file, or adjusts the file to this boot.
+func (tx *callTx) setUpFile() error {
+	version, err := tx.checkMark(tx.conn)
 	if err != nil {
-		return false, err
+		return err
 	}
-	clock, version := tx.tokenClock(), integer(row[0])
 	if version == 0 {
+		clock := tx.tokenClock()
 		err = tx.conn.script(fmt.Sprintf("%s; PRAGMA application_id = %d; PRAGMA user_version = %d", schema, fileMark, schemaVersion))
 		if err == nil {
 			_, err = tx.conn.exec("INSERT INTO meta (one, clock, base, low, high, sweep, seen) VALUES (1, ?, ?, 0, ?, '', ?)",
 				tx.clock.boot, clock, clock+tx.now/tokenUnit+tokensAhead, tx.now)
 		}
 		tx.base, tx.recorded = clock, tx.now
-		return true, err
+		return err
 	}
-	row, err = tx.conn.get("SELECT clock, base, high, sweep, seen FROM meta")
+	row, err := tx.conn.get("SELECT clock, base, high, sweep, seen FROM meta")
 	if err != nil {
-		return false, err
+		return err
 	}
 	if row == nil {
-		return false, errDamaged
+		return errDamaged
 	}
 	boot, high, sweep, seen := text(row[0]), integer(row[2]), text(row[3]), integer(row[4])
 	tx.base = integer(row[1])
 	if boot != tx.clock.boot {
 		if err := tx.otherBoot(seen, high); err != nil {
-			return false, err
+			return err
 		}
 	}
 	tx.recorded = seen
 	if err := tx.recordTime(tx.now); err != nil {
-		return false, err
+		return err
 	}
 	next, err := tx.sweepFrom(sweep, sweepOpen)
 	if err == nil && next != sweep {
 		_, err = tx.conn.exec("UPDATE meta SET sweep = ?", next)
 	}
-	return false, err
+	return err
 }

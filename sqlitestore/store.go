@@ -14,15 +14,13 @@ import (
 )
 
 const (
-	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter delays
-	// the next one for that long. A live waiter that is paused for longer loses its place.
+	// heartbeat is how long a waiter that stopped asking keeps its place, and delays the next one.
 	heartbeat = 2 * time.Second
 
 	// minTTL is longer than a checkpoint on a slow disk, during which no lease can be renewed.
 	minTTL = 100 * time.Millisecond
 
-	// maxRenewals is how many grants are renewed in one transaction, which takes about two
-	// milliseconds. Other calls wait for it.
+	// maxRenewals is how many grants are renewed in one transaction, which takes about two milliseconds.
 	maxRenewals = 256
 )
 
@@ -32,16 +30,13 @@ var (
 	errClosed = fmt.Errorf("sqlite store: %w", store.ErrClosed)
 )
 
-// A Store is a handle on a file of locks. Make one with [Open], or open it by a URL of the form
-// "sqlite:PATH".
+// A Store is a handle on a file of locks. Make one with [Open], or by a URL: "sqlite:PATH".
 type Store struct {
 	file  file
-	dsn   string
 	clock clock
 	base  int64 // see meta.base
 
-	logSize int64 // see maxLog
-
+	logSize   int64         // see maxLog
 	heartbeat time.Duration // the constant of that name, except in tests
 
 	writes   writeQueue // its turn guards the fields up to sweepTo
@@ -71,9 +66,8 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close closes this handle: calls blocked in Wait end, and later calls fail with
-// [store.ErrClosed]. Grants that were not released last until their TTL is over. A second Close
-// does nothing.
+// Close closes this handle: calls blocked in Wait end, and later calls fail with [store.ErrClosed].
+// Grants that were not released last until their TTL is over. A second Close does nothing.
 //
 // When the last handle of all processes is closed, SQLite removes the -wal and -shm files.
 func (s *Store) Close() error {
@@ -91,9 +85,8 @@ func (s *Store) Close() error {
 	return s.explain(cmp.Or(s.conn.close(), err))
 }
 
-// Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
-// [store.ErrInvalid] if a request under the identity of a live grant or waiter has another
-// mode, weight or limit.
+// Acquire makes one attempt to take a name; see [store.Store]. It returns [store.ErrInvalid] if a request
+// under the identity of a live grant or waiter has another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	err = s.write(ctx, 1, func(tx *callTx) (err error) {
 		answer, err = tx.acquire(&req)
@@ -113,16 +106,14 @@ func (tx *callTx) acquire(req *store.Request) (answer store.Answer, err error) {
 	if req.Tokens <= 1 && token > req.Floor && token > tx.last {
 		n, err := tx.conn.exec(sqlTake, req.Name, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit),
 			token, tx.now, after(tx.now, req.TTL), req.Owner, req.Meta, token)
+		if n == 1 && !tx.clock.steady {
+			_, err = tx.conn.exec(sqlPutLow, token)
+		}
 		if err != nil {
 			return answer, err
 		}
 		if n == 1 { // the name was free and had no waiters
 			tx.last = token
-			if !tx.clock.steady {
-				if _, err := tx.conn.exec(sqlPutLow, token); err != nil {
-					return answer, err
-				}
-			}
 			return store.Answer{Token: token, Tokens: 1, TTL: req.TTL}, tx.sweep()
 		}
 	}
@@ -139,9 +130,8 @@ func (tx *callTx) acquire(req *store.Request) (answer store.Answer, err error) {
 	return answer, err
 }
 
-// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns an
-// error that matches [store.ErrInvalid], and leaves the grant as it was, if keep is malformed,
-// or is Done for a grant that is not exclusive.
+// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns
+// [store.ErrInvalid] if keep is malformed, or is Done for a grant that is not exclusive.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -185,9 +175,8 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	})
 }
 
-// Renew extends grants; see [store.Store]. It returns an error that matches
-// [store.ErrInvalid] if a renewal changes the mode other than from exclusive to shared, or has
-// a floor with no token above it.
+// Renew extends grants; see [store.Store]. It returns [store.ErrInvalid] if a renewal changes the mode
+// other than from exclusive to shared, or has a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if len(grants) == 0 {
 		return nil, s.usable(ctx)
@@ -196,8 +185,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	for first := 0; first < len(grants); first += maxRenewals {
 		part := grants[first:min(first+maxRenewals, len(grants))]
 		err := s.write(ctx, len(part), func(tx *callTx) error {
-			// Always check, because a process that opens the path now must know of extended
-			// grants.
+			// Always check, because a process that opens the path now must know of extended grants.
 			err := tx.file.check()
 			for i := 0; err == nil && i < len(part); i++ {
 				outcomes[first+i], err = tx.renew(&part[i])
