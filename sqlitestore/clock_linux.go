@@ -14,9 +14,7 @@ import (
 )
 
 // newClock returns the clock that all processes under this kernel share: CLOCK_MONOTONIC without
-// the offset of the time namespace. It cannot be set, and it restarts at every boot. Go's timers,
-// and so the deadlines of leases, run on the same clock. Both stop while the machine is
-// suspended.
+// the offset of the time namespace. See "Time" in the package documentation.
 func newClock() (clock, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -29,16 +27,13 @@ func newClock() (clock, error) {
 	return clock{
 		boot:   "boot " + strings.TrimSpace(string(boot)),
 		steady: true,
-		now:    func() int64 { return monotonic() - offset },
-		wall:   func() int64 { return time.Now().UnixNano() },
+		now: func() int64 {
+			var ts unix.Timespec
+			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // fails only for an unknown clock or a bad address
+			return ts.Nano() - offset
+		},
+		wall: func() int64 { return time.Now().UnixNano() },
 	}, nil
-}
-
-func monotonic() int64 {
-	var ts unix.Timespec
-	// ClockGettime fails only for an unknown clock or a bad address.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return ts.Nano()
 }
 
 // timeNamespaceOffset returns how far CLOCK_MONOTONIC in the time namespace of this process is

@@ -16,6 +16,3 @@ func newClock() (clock, error) {
 
 // listenPush listens on a loopback port.
 func listenPush() (net.PacketConn, string, error) { return listenLoopback() }
-
-// checkFS checks nothing on systems other than Linux; see the package documentation.
-func checkFS(_ string) error { return nil }

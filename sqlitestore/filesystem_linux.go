@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,9 @@ var remoteFS = map[int64]string{
 	0xbacbacbc: "VMware shared folder",
 }
 
+// layeredFS are file systems that each container has to itself.
+var layeredFS = map[int64]string{0x794c7630: "overlayfs", 0x61756673: "aufs"}
+
 // checkFS returns an error that matches store.ErrInvalid if a file, or its directory, is on a
 // file system on which locks do not work.
 func checkFS(path string) error {
@@ -63,4 +67,24 @@ func checkFSType(path string, kind int64) error {
 			store.ErrInvalid, path, name)
 	}
 	return nil
+}
+
+// fileSystem returns the kind of file system of a file, and whether it is in remoteFS or in layeredFS.
+func fileSystem(path string) (kind string, shared, layered bool, err error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return "", false, false, fmt.Errorf("statfs %s: %w", path, err)
+	}
+	number := int64(fs.Type) & 0xffffffff
+	kind = cmp.Or(remoteFS[number], layeredFS[number], fmt.Sprintf("of type %#x, local", number))
+	return kind, remoteFS[number] != "", layeredFS[number] != "", nil
+}
+
+// freeSpace returns how many bytes this user can still write on the file system of a file.
+func freeSpace(path string) (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return 0, fmt.Errorf("statfs %s: %w", path, err)
+	}
+	return int64(fs.Bavail) * int64(fs.Bsize), nil
 }

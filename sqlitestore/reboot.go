@@ -5,8 +5,16 @@ import (
 	"time"
 )
 
-// tokenClock returns the base with which tokens are microseconds since 1970 on the wall clock.
-// So tokens grow even if the file is lost.
+// A clock is shared by all users of a file.
+type clock struct {
+	boot   string       // the boot ID; a different one may mean that the clock was restarted
+	steady bool         // the clock cannot be set back, so its readings have the order of tokens
+	now    func() int64 // nanoseconds
+	wall   func() int64 // nanoseconds since 1970
+}
+
+// tokenClock returns the base with which tokens are microseconds since 1970 on the wall clock, so
+// that they grow even if the file is lost.
 func (tx *callTx) tokenClock() int64 { return (tx.clock.wall() - tx.now) / tokenUnit }
 
 // seenEvery is how often a handle that writes also records its reading of the clock in meta.seen.
@@ -23,14 +31,10 @@ func (s *Store) recordTime(now int64) error {
 	return err
 }
 
-// otherBoot is called when the file was last opened under another boot ID. That alone does not
-// prove a reboot: LXC and systemd-nspawn give each container its own boot ID, under one kernel
-// with one clock, and then the grants are live. But the clock never goes back while the kernel
-// runs. If the clock is behind meta.seen, the machine was restarted, and all holders and waiters
-// are gone.
-//
-// Otherwise both are possible, and grants and waiters keep their remaining time. That costs
-// little: the clock has passed meta.seen, so each of them ends within its TTL plus seenEvery.
+// otherBoot is called when the file was last opened under another boot ID, which alone does not prove a
+// reboot: see the package documentation. If the clock is behind meta.seen, the machine was restarted, and
+// all holders and waiters are gone. Otherwise they keep their remaining time. That costs little: the
+// clock has passed meta.seen, so each of them ends within its TTL plus seenEvery.
 //
 // Kept records may last for days, and have no holder that could be alive. They end by the wall
 // clock, which is the only clock that two boots share.
