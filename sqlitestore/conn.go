@@ -14,8 +14,7 @@ import (
 //
 // It uses the driver directly. The pool of database/sql is of no use for a single connection, and
 // takes a third of the time of a statement. The context passed to the driver never ends, because
-// otherwise the driver starts a goroutine per statement. Statements never wait for a lock here
-// (see Store.begin).
+// otherwise the driver starts a goroutine per statement. Statements never wait for a lock: see Store.retry.
 type conn struct {
 	conn  driver.Conn
 	stmts map[string]*preparedStmt
@@ -54,11 +53,8 @@ func (c *conn) prepare(query string, args []driver.Value) (*preparedStmt, error)
 		if err != nil {
 			return nil, err
 		}
-		s = &preparedStmt{stmt: stmt}
+		s = &preparedStmt{stmt: stmt, args: make([]driver.NamedValue, len(args))}
 		c.stmts[query] = s
-	}
-	if s.args == nil && len(args) > 0 {
-		s.args = make([]driver.NamedValue, len(args))
 	}
 	for i, v := range args {
 		s.args[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
@@ -143,8 +139,7 @@ func extendedCode(err error) int {
 // resultCode returns the primary result code of an error of SQLite, or 0 for other errors.
 func resultCode(err error) int { return extendedCode(err) & 0xff }
 
-// busy reports whether a statement failed without effect because another connection has locked
-// the file.
+// busy reports whether a statement failed without effect because another connection has locked the file.
 func busy(err error) bool {
 	code := resultCode(err)
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_PROTOCOL

@@ -5,10 +5,9 @@
 //
 // # Guarantees
 //
-// Locks exclude each other between all processes of one host that open the same file. All
-// modes, waiting in order of arrival, and fencing tokens are supported. Locks survive the end
-// of every process: a grant lasts until its TTL is over, and tokens keep growing. Locks do not
-// reach other hosts.
+// Locks exclude each other between all processes of one host that open the same file, and do not reach
+// other hosts. All modes, waiting in order of arrival, and fencing tokens are supported. Locks survive
+// the end of every process: a grant lasts until its TTL is over, and tokens keep growing.
 //
 // Two grants of one name are never live at the same time under these assumptions:
 //
@@ -22,17 +21,16 @@
 //     meantime does not see the locks in the old file. Open refuses a path whose file was removed
 //     while the -wal file beside it is still there. Removing only the -wal or -shm file is not
 //     detected.
-//   - No program that uses the file opens it by other means in the same process, for example
-//     to copy it or with another SQLite library. POSIX locks belong to the process: closing
-//     such a descriptor drops the locks that SQLite holds.
+//   - No program that uses the file opens it by other means in the same process, for example to copy
+//     it or with another SQLite library: closing such a descriptor drops the locks that SQLite holds,
+//     because POSIX locks belong to the process.
 //   - On systems other than Linux, the clock is not set (see below).
 //
 // # Time
 //
-// On Linux the store uses the kernel's CLOCK_MONOTONIC. It is one clock for all processes,
-// containers and time namespaces, and cannot be set. Go's timers use the same clock, so a lease
-// ends for its holder and in the file by the same clock, even if the machine is suspended in
-// between.
+// On Linux the store uses the kernel's CLOCK_MONOTONIC, which cannot be set and is the same for all
+// processes, containers and time namespaces. Go's timers use it too, so a lease ends for its holder and
+// in the file by the same clock, even if the machine is suspended in between.
 //
 // The monotonic clock restarts at every boot. Grants of an earlier boot are void, since their
 // holders are gone. A new boot ID does not prove a reboot, because LXC and systemd-nspawn give
@@ -51,11 +49,10 @@
 // # Tokens
 //
 // A token is roughly the time of its grant in microseconds since 1970. It stays below 2^53
-// until the year 2255. Tokens grow across all names. They keep growing after the end of all
-// processes, after a reboot even if the wall clock was set back, and after a power cut unless
-// the wall clock was set back as well. If the file is deleted, tokens continue from the wall
-// clock. That is above all earlier tokens unless the wall clock was set back or a request had a
-// high floor.
+// until the year 2255. Tokens grow across all names, also after the end of all processes, after a reboot
+// even if the wall clock was set back, and after a power cut unless the wall clock was set back as well.
+// If the file is deleted, tokens continue from the wall clock. That is above all earlier tokens unless
+// the wall clock was set back or a request had a high floor.
 //
 // # Waiting
 //
@@ -82,13 +79,12 @@
 // for at most 5 ms, so other names are served in between.
 //
 // When the disk is full, the store reuses the log that it has, and continues to work as long as the
-// file does not have to grow for more names. If it has to, all calls fail until there is space again,
-// because the log can no longer be copied into the file. Leases that cannot be renewed are lost at
-// their deadline, and their names are free after the TTL.
+// file does not have to grow for more names. After that all calls fail until there is space again,
+// because the log cannot be copied into the file: leases are lost at their deadline, and their names are
+// free after the TTL.
 //
-// A commit does not wait for the disk. A power cut may lose the newest commits, but does not
-// damage the file. Grants are void after a power cut anyway; kept records of the last seconds may
-// be lost.
+// A commit does not wait for the disk. A power cut does not damage the file, but may lose the newest
+// commits. Grants are void after a power cut anyway; kept records of the last seconds may be lost.
 //
 // Open creates the file for its user only (mode 0600). To share it between users, give them a group,
 // and a directory with the setgid bit. Without that bit the -wal and -shm files, which SQLite creates

@@ -32,8 +32,7 @@ func (f *file) note() error {
 // identity returns a text that is the same for all processes that use the same file.
 func (f *file) identity() string { return fmt.Sprintf("device %x, inode %d", f.stat.Dev, f.stat.Ino) }
 
-// check returns an error if the path no longer refers to that file. It takes a microsecond or
-// two.
+// check returns an error if the path no longer refers to that file. It takes a microsecond or two.
 func (f *file) check() error {
 	var now syscall.Stat_t
 	switch err := syscall.Stat(f.path, &now); {
@@ -47,9 +46,8 @@ func (f *file) check() error {
 	return nil
 }
 
-// unwritable returns the first of the files of the store, or their directory, that this user cannot
-// write to. It returns "" if there is none. It does not open them: closing a descriptor would drop
-// the locks of SQLite.
+// unwritable returns which of the files of the store, or their directory, this user cannot write to, or
+// "". It does not open them: closing a descriptor would drop the locks of SQLite.
 func (f *file) unwritable() string {
 	for _, path := range []string{f.path, f.path + "-wal", f.path + "-shm", filepath.Dir(f.path)} {
 		if unix.Access(path, unix.W_OK) == unix.EACCES {

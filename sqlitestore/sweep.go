@@ -17,7 +17,7 @@ const (
 )
 
 // sweep removes expired grants and waiters of the next names, at most once per sweepEvery.
-func (tx *callTx) sweep() error {
+func (tx *callTx) sweep() (err error) {
 	pause := sweepEvery
 	if tx.sweepTo == "" {
 		pause = sweepPause
@@ -26,13 +26,11 @@ func (tx *callTx) sweep() error {
 		return nil
 	}
 	tx.swept = tx.now
-	var err error
 	tx.sweepTo, err = tx.sweepFrom(tx.sweepTo, sweepNames)
 	return err
 }
 
-// sweepFrom removes expired grants and waiters of the next limit names. It returns the last of
-// these names, or "" at the end.
+// sweepFrom does so with the next limit names. It returns the last of them, or "" at the end.
 func (tx *callTx) sweepFrom(after string, limit int) (string, error) {
 	var due []string
 	last, n := "", 0

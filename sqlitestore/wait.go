@@ -16,16 +16,14 @@ import (
 
 // Wake-ups between processes are datagrams on this host. A handle with waiters listens on its
 // own address, which is stored with each waiter. The process that frees a name sends the
-// identity of the next waiter to its address. So no process polls, only the next waiter is
-// woken, and a process that dies leaves nothing behind. If a datagram is lost, the waiter asks
-// again within Refusal.Again.
+// identity of the next waiter to its address. If a datagram is lost, the waiter asks again within
+// Refusal.Again.
 
 // sendTimeout bounds a push to a process that does not read. Its waiters then have to poll. A socket
 // takes about ten datagrams, and on a busy machine a process may need some time slices to read them.
 const sendTimeout = 100 * time.Millisecond
 
-// pushIDs is the maximum number of identities in one datagram.
-const pushIDs = 32
+const pushIDs = 32 // maximum number of identities in one datagram
 
 // A wakeUp is a push to send after the commit.
 type wakeUp struct {
@@ -45,8 +43,7 @@ type pushes struct {
 	closed bool
 }
 
-// expect is called when an identity is refused. Wake-ups after this call end its next Wait. It
-// returns the address to push to, or "" if there is none.
+// expect is called when an identity is refused. It returns the address to push to, or "" if there is none.
 func (p *pushes) expect(name string, id store.ID) string {
 	p.waits.Expect(wake.Key{Name: name, ID: id}) // before it looks whether there is a socket: see idle
 	p.mu.Lock()
@@ -80,7 +77,6 @@ func (p *pushes) shut() {
 	}
 }
 
-// listen receives wake-ups until there are no more waiters.
 func (p *pushes) listen(conn net.PacketConn) {
 	buf := make([]byte, 1+pushIDs*len(store.ID{})+store.MaxName)
 	look := time.Now()
@@ -127,22 +123,17 @@ func (p *pushes) send(wakes []wakeUp) {
 		p.mu.Lock()
 		own := to.addr == p.addr
 		p.mu.Unlock()
-		switch {
+		switch message := writePush(to.name, ids); {
 		case to.addr == "":
 		case own:
-			for _, id := range ids {
-				p.waits.Wake(wake.Key{Name: to.name, ID: id})
-			}
-		default:
-			if !push(to.addr, writePush(to.name, ids)) { // the rest would wait as long
-				wakes = slices.DeleteFunc(wakes, func(w wakeUp) bool { return w.addr == to.addr })
-			}
+			p.waits.Wake(readPush(message)...)
+		case !push(to.addr, message): // the rest would wait as long
+			wakes = slices.DeleteFunc(wakes, func(w wakeUp) bool { return w.addr == to.addr })
 		}
 	}
 }
 
-// push tries to send one datagram, and reports whether it did. If not, the waiter asks again within
-// Refusal.Again.
+// push tries to send one datagram, and reports whether it did.
 func push(addr string, message []byte) bool {
 	network, to, _ := strings.Cut(addr, ":")
 	if !strings.HasPrefix(to, "@holdfast-") && !strings.HasPrefix(to, "127.0.0.1:") {
@@ -179,8 +170,8 @@ func readPush(message []byte) (woken []wake.Key) {
 	return woken
 }
 
-// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
-// once if the identity was not queued through this handle.
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at once if the
+// identity was not queued through this handle.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err

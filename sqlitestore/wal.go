@@ -6,10 +6,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// SQLite appends commits to a log, the -wal file, and a checkpoint copies them into the file. The
-// store makes its own checkpoints. Those of SQLite do not wait for readers, and the log can start
-// again from its beginning only when nobody reads it. With several busy processes there is always a
-// reader, and the log would grow without a limit.
+// SQLite appends commits to a log, the -wal file, and a checkpoint copies them into the file. Those of
+// SQLite do not wait for readers, and the log can start again from its beginning only when nobody reads
+// it. With several busy processes there is always a reader, so the store makes its own checkpoints.
 const (
 	// maxLog is the length above which the log is copied. A checkpoint calls fsync, so this is four
 	// times the default of SQLite. On a small file system it is a part of the free space: one of
@@ -28,8 +27,7 @@ const (
 	// can write. Transactions take less than that; a long listing may take more.
 	readerPause = "10"
 
-	// slowPause slows this handle down to logEvery commits in that time while the log is far too
-	// long. It is shorter than any TTL.
+	// slowPause is for logEvery commits while the log is far too long. It is shorter than any TTL.
 	slowPause = 20 * time.Millisecond
 )
 
@@ -42,8 +40,8 @@ func logSize(path string) int64 {
 	return min(max(free/logShare, minLog), maxLog)
 }
 
-// boundLog makes the log start again from its beginning if it is too long, which also cuts the
-// file back to logSize. The caller has the turn and no open transaction.
+// boundLog makes the log start again from its beginning if it is too long, which also cuts it back to
+// logSize. The caller has the turn and no open transaction.
 func (s *Store) boundLog() {
 	if s.commits++; s.commits%logEvery != 0 {
 		return
