@@ -8,17 +8,15 @@ import (
 	"time"
 )
 
-// A Batcher sends calls. While fewer than MaxInFlight requests are in flight, a call is sent at
-// once, alone. Otherwise calls queue up, and when a request returns, the queued calls are sent
-// in one batch of up to MaxBatch calls. No call waits for others to arrive, and the cost per
-// call falls as the load grows. The fields must be set before the first call.
+// A Batcher sends calls. While fewer than MaxInFlight requests are in flight, a call is sent at once,
+// alone. Otherwise calls queue up, and when a request returns, they are sent in one batch of up to
+// MaxBatch calls. No call waits for others to arrive. The fields must be set before the first call.
 type Batcher[T any] struct {
 	MaxInFlight int // maximum number of single requests in flight; further calls queue up
 	MaxBatch    int // maximum number of calls in a batch
 
-	// MaxWait, if not 0, keeps queued calls from waiting for a slow reply: they are sent some
-	// time after the last request. That time is MaxWait, multiplied by the number of requests
-	// in flight and divided by MaxInFlight.
+	// MaxWait, if not 0, keeps queued calls from waiting for a slow reply: they are sent some time after
+	// the last request, which is MaxWait times the requests in flight divided by MaxInFlight.
 	MaxWait time.Duration
 
 	// Timeout, if not 0, bounds how long a queued call waits until its batch has returned.
@@ -27,8 +25,8 @@ type Batcher[T any] struct {
 	// Name, if set, returns the name of a call. A batch contains one call per name at most.
 	Name func(call *T) string
 
-	// Send sends a batch, and writes the outcome of each call into it. If refused is true, one of
-	// the calls made the server reject the whole batch, and each call is then sent alone.
+	// Send sends a batch, and writes the outcome of each call into it. If refused is true, because one
+	// of the calls made the server reject the batch, each call is then sent alone.
 	Send func(calls []*T) (refused bool)
 
 	wg      sync.WaitGroup
@@ -36,8 +34,7 @@ type Batcher[T any] struct {
 	closed  bool
 	flying  int
 	sent    time.Time // when the last request was sent
-	timer   *time.Timer
-	armed   bool // the timer is running
+	armed   bool      // a timer is running
 	waiting []*item[T]
 }
 
@@ -49,14 +46,12 @@ type item[T any] struct {
 	ended bool
 }
 
-// Do sends a call, either alone by calling alone, or in a batch by calling Send. If ctx or the time
-// of a queued call ends first, it returns the error of the context. Then the call is not sent,
-// unless its batch is under way: late is not nil in this case, and is closed when the batch has
-// returned. After Close, Do always uses alone.
+// Do sends a call, by calling alone, or Send for a batch. If ctx or the time of a queued call ends first,
+// it returns the error of the context. Then the call is not sent, unless its batch is under way: late is
+// not nil in this case, and is closed when the batch has returned. After Close, Do always uses alone.
 func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) (late <-chan struct{}, err error) {
 	b.mu.Lock()
 	if b.flying < b.MaxInFlight || b.closed {
-		b.flying++
 		b.depart()
 		b.mu.Unlock()
 		defer b.landed()
@@ -97,8 +92,7 @@ func (b *Batcher[T]) Len() int {
 	return b.flying + len(b.waiting)
 }
 
-// Close waits for batches in flight. Call it only when calls fail quickly, for example after
-// their connection was closed.
+// Close waits for batches in flight. Call it when calls fail quickly, as after their connection was closed.
 func (b *Batcher[T]) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -116,17 +110,13 @@ func (b *Batcher[T]) landed() {
 		return
 	}
 	batch := b.take()
-	if len(batch) > 0 {
-		b.flying++
-	}
 	b.mu.Unlock()
 	if len(batch) > 0 {
 		b.send(batch) // after Close, which does not wait for this call, it returns soon
 	}
 }
 
-// follow sends queued calls if the last request was sent long enough ago, and otherwise starts
-// a timer to do so. The caller holds the mutex.
+// follow sends queued calls, or starts a timer to do so: see MaxWait. The caller holds the mutex.
 func (b *Batcher[T]) follow() {
 	if b.MaxWait == 0 || b.armed || len(b.waiting) == 0 || b.closed {
 		return
@@ -138,52 +128,49 @@ func (b *Batcher[T]) follow() {
 		return
 	}
 	b.armed = true
-	if b.timer == nil {
-		b.timer = time.AfterFunc(wait, func() {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.armed = false
-			b.follow()
-		})
-		return
-	}
-	b.timer.Reset(wait)
+	time.AfterFunc(wait, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.armed = false
+		b.follow()
+	})
 }
 
 // next sends a batch of the queued calls, if any. The caller holds the mutex.
 func (b *Batcher[T]) next() {
 	if batch := b.take(); len(batch) > 0 {
-		b.flying++
-		b.depart()
 		b.wg.Go(func() { b.send(batch) })
 	}
 }
 
 // depart records that a request is sent. The caller holds the mutex.
 func (b *Batcher[T]) depart() {
+	b.flying++
 	if b.MaxWait > 0 {
 		b.sent = time.Now()
 	}
 }
 
-// take removes the calls of the next batch from the queue. The caller holds the mutex.
+// take removes the calls of the next batch, if any, from the queue. The caller sends them, and holds
+// the mutex.
 func (b *Batcher[T]) take() (batch []*item[T]) {
 	if len(b.waiting) == 0 {
 		return nil
 	}
+	b.depart()
+	n := min(len(b.waiting), b.MaxBatch)
 	if b.Name == nil {
-		n := min(len(b.waiting), b.MaxBatch)
 		batch = slices.Clone(b.waiting[:n])
 		b.waiting = slices.Delete(b.waiting, 0, n)
 		return batch
 	}
-	names := make(map[string]struct{}, min(len(b.waiting), b.MaxBatch))
+	names := make(map[string]bool, n)
 	b.waiting = slices.DeleteFunc(b.waiting, func(one *item[T]) bool {
 		name := b.Name(one.call)
-		if _, twice := names[name]; twice || len(batch) == b.MaxBatch {
+		if names[name] || len(batch) == b.MaxBatch {
 			return false
 		}
-		names[name] = struct{}{}
+		names[name] = true
 		batch = append(batch, one)
 		return true
 	})
@@ -197,7 +184,15 @@ func (b *Batcher[T]) send(batch []*item[T]) {
 		calls[i] = one.call
 	}
 	if b.Send(calls) {
-		b.sendAlone(batch)
+		var all sync.WaitGroup
+		b.mu.Lock()
+		for _, one := range batch {
+			if !one.left {
+				all.Go(one.alone)
+			}
+		}
+		b.mu.Unlock()
+		all.Wait()
 	}
 	b.mu.Lock()
 	for _, one := range batch {
@@ -205,17 +200,4 @@ func (b *Batcher[T]) send(batch []*item[T]) {
 		close(one.done)
 	}
 	b.mu.Unlock()
-}
-
-// sendAlone sends the calls whose callers still wait, each in a request of its own.
-func (b *Batcher[T]) sendAlone(batch []*item[T]) {
-	var all sync.WaitGroup
-	b.mu.Lock()
-	for _, one := range batch {
-		if !one.left {
-			all.Go(one.alone)
-		}
-	}
-	b.mu.Unlock()
-	all.Wait()
 }
