@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Loaded has all claims of a name in memory. It implements the methods of [Name], except for Wake,
-// Reserve and Raise.
+// A Loaded has all claims of a name in memory. It has the methods of [Name], except for Wake, Reserve
+// and Raise.
 type Loaded struct {
 	Holders []*Claim // in the order in which they were granted
 	Queue   []*Claim // in order of arrival
@@ -28,11 +28,11 @@ func find(claims []*Claim, id store.ID) *Claim {
 	return nil
 }
 
-// Holder returns the holder with an identity, or nil.
 func (l *Loaded) Holder(id store.ID) *Claim { return find(l.Holders, id) }
+func (l *Loaded) Waiter(id store.ID) *Claim { return find(l.Queue, id) }
 
-// Sum returns what the holders have in common. A holder whose row was changed by another program may be
-// exclusive beside others, and then excludes everybody.
+// Sum also works if a holder whose row was changed by another program is exclusive beside others: it
+// excludes everybody.
 func (l *Loaded) Sum(store.Mode) Sum {
 	if len(l.Holders) == 0 {
 		return Sum{}
@@ -48,12 +48,10 @@ func (l *Loaded) Sum(store.Mode) Sum {
 	return sum
 }
 
-// Kept reports whether a holder is a kept record.
 func (l *Loaded) Kept() bool {
 	return slices.ContainsFunc(l.Holders, func(h *Claim) bool { return h.State != store.Held })
 }
 
-// Oldest returns at most n holders, the oldest first.
 func (l *Loaded) Oldest(n int) []*Claim { return Oldest(slices.Clone(l.Holders), n) }
 
 // Oldest sorts holders by age and returns at most n of them.
@@ -62,28 +60,23 @@ func Oldest(holders []*Claim, n int) []*Claim {
 	return holders[:min(len(holders), n)]
 }
 
-// Put adds a holder, unless it has it already.
 func (l *Loaded) Put(h *Claim) {
 	if !slices.Contains(l.Holders, h) {
 		l.Holders = append(l.Holders, h)
 	}
 }
 
-// Remove removes a holder.
-func (l *Loaded) Remove(h *Claim) { l.Holders = without(l.Holders, h) }
+func (l *Loaded) Remove(h *Claim)  { l.Holders = without(l.Holders, h) }
+func (l *Loaded) Dequeue(w *Claim) { l.Queue = without(l.Queue, w) }
 
 func without(claims []*Claim, c *Claim) []*Claim {
 	i := slices.Index(claims, c)
 	return slices.Delete(claims, i, i+1)
 }
 
-// Waiters returns the length of the queue.
-func (l *Loaded) Waiters() int { return len(l.Queue) }
+func (l *Loaded) Waiters() int  { return len(l.Queue) }
+func (l *Loaded) All() []*Claim { return l.Queue }
 
-// Waiter returns the waiter with an identity, or nil.
-func (l *Loaded) Waiter(id store.ID) *Claim { return find(l.Queue, id) }
-
-// First returns the first waiter, or nil.
 func (l *Loaded) First() *Claim {
 	if len(l.Queue) == 0 {
 		return nil
@@ -91,7 +84,6 @@ func (l *Loaded) First() *Claim {
 	return l.Queue[0]
 }
 
-// NotExclusive returns the first waiter that is not exclusive, or nil.
 func (l *Loaded) NotExclusive() *Claim {
 	for _, w := range l.Queue {
 		if w.Mode != store.Exclusive {
@@ -101,10 +93,6 @@ func (l *Loaded) NotExclusive() *Claim {
 	return nil
 }
 
-// All returns the queue.
-func (l *Loaded) All() []*Claim { return l.Queue }
-
-// Ahead returns how many waiters are ahead of one, and when the first of them expires.
 func (l *Loaded) Ahead(of *Claim) (n int, due int64) {
 	due = math.MaxInt64
 	for _, w := range l.Queue {
@@ -117,7 +105,6 @@ func (l *Loaded) Ahead(of *Claim) (n int, due int64) {
 	return n, due
 }
 
-// Enqueue adds a waiter at the end of the queue, unless it has a place already.
 func (l *Loaded) Enqueue(w *Claim) {
 	if w.Seq > 0 {
 		return
@@ -128,9 +115,6 @@ func (l *Loaded) Enqueue(w *Claim) {
 	}
 	l.Queue = append(l.Queue, w)
 }
-
-// Dequeue removes a waiter.
-func (l *Loaded) Dequeue(w *Claim) { l.Queue = without(l.Queue, w) }
 
 // Lock describes the name.
 func (l *Loaded) Lock(name string, now int64, unit time.Duration) store.Lock {

@@ -39,10 +39,8 @@ type Sum struct {
 }
 
 // A Name is a name within one call of a store. Its holders are its grants and kept records. None of
-// its claims has expired.
-//
-// A store may read a claim when it is asked for. A store that can fail to read or write keeps the
-// error, and ignores the outcome of the call.
+// its claims has expired. A store that can fail to read or write keeps the error, and ignores the
+// outcome of the call.
 type Name interface {
 	Holder(id store.ID) *Claim // nil if there is none
 	Sum(mode store.Mode) Sum   // of all holders, for a request in this mode
@@ -59,7 +57,7 @@ type Name interface {
 	// Ahead returns the number of waiters ahead of one, or of all if it is nil, and the time at which
 	// the first of them expires.
 	Ahead(of *Claim) (n int, due int64)
-	Enqueue(w *Claim) // adds a waiter, or writes one that has a Seq
+	Enqueue(w *Claim) // adds a waiter at the end, or writes one that has a Seq
 	Dequeue(w *Claim)
 	Wake(w *Claim) // tells it to ask again
 
@@ -82,10 +80,6 @@ func newClaim(req *store.Request, now int64) *Claim {
 	}
 }
 
-func (c *Claim) same(req *store.Request) error {
-	return store.SameClaim(req, c.Mode, c.Weight, c.Limit)
-}
-
 // Holder describes a holder. The age is not negative even if the clock was set back.
 func (c *Claim) Holder(now int64, unit time.Duration) store.Holder {
 	return store.Holder{
@@ -100,4 +94,27 @@ func (c *Claim) Waiter(now int64, unit time.Duration) store.Waiter {
 		ID: c.ID, Owner: c.Owner, Meta: c.Meta, Mode: c.Mode, Weight: c.Weight,
 		Age: max(0, time.Duration(now-c.Since)*unit),
 	}
+}
+
+const (
+	pageSize = 100    // names on a page by default: one or two screens of text
+	maxPage  = 10_000 // names on a page at most
+)
+
+// PageSize returns how many names to return for a query.
+func PageSize(q store.Query) int {
+	if q.Limit <= 0 {
+		return pageSize
+	}
+	return min(q.Limit, maxPage)
+}
+
+// PrefixEnd returns the first string after all names with a prefix, in the order of their bytes.
+func PrefixEnd(prefix string) string {
+	if prefix == "" {
+		return "\xff" // no byte of UTF-8
+	}
+	end := []byte(prefix)
+	end[len(end)-1]++
+	return string(end)
 }

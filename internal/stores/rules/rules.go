@@ -25,8 +25,7 @@ type Call struct {
 	Heartbeat time.Duration // how long a waiter that stopped asking keeps its place
 	AskWithin time.Duration // how soon a refused request asks again if nothing expires earlier
 
-	// Freed says that the first waiter may be granted now. The store sets it if it has removed
-	// claims that expired.
+	// Freed says that the first waiter may be granted now. The store sets it if claims have expired.
 	Freed bool
 
 	asker store.ID // gets a reply, and needs no wake-up
@@ -56,7 +55,7 @@ func (c *Call) Ask(req *store.Request) (store.Answer, error) {
 func (c *Call) ask(req *store.Request, w *Claim) (store.Answer, error) {
 	h := c.Holder(req.ID)
 	if h != nil && h.State == store.Held {
-		if err := h.same(req); err != nil {
+		if err := store.SameClaim(req, h.Mode, h.Weight, h.Limit); err != nil {
 			return store.Answer{}, err
 		}
 		h.Until = c.after(req.TTL)
@@ -64,7 +63,7 @@ func (c *Call) ask(req *store.Request, w *Claim) (store.Answer, error) {
 		return store.Answer{Token: h.Token, Tokens: h.Tokens, TTL: req.TTL, Waiters: c.Waiters()}, nil
 	}
 	if w != nil {
-		if err := w.same(req); err != nil {
+		if err := store.SameClaim(req, w.Mode, w.Weight, w.Limit); err != nil {
 			return store.Answer{}, err
 		}
 	}
@@ -99,8 +98,8 @@ func (c *Call) admits(mode store.Mode, weight, limit int) bool {
 	return u.Admits(mode, weight, limit)
 }
 
-// mixes returns an error that matches store.ErrInvalid if the request can never be combined with a
-// holder or a waiter. All of them that are not exclusive have the same mode and limit.
+// mixes returns an error if the request can never be combined with a holder or a waiter. All of them
+// that are not exclusive have the same mode and limit.
 func (c *Call) mixes(req *store.Request) error {
 	if req.Mode == store.Exclusive {
 		return nil
@@ -116,8 +115,7 @@ func (c *Call) mixes(req *store.Request) error {
 	return nil
 }
 
-// refuse queues the request if it asks for that, and returns its refusal. W is the waiter of the
-// request if it is queued already.
+// refuse queues the request if it asks for that. W is its waiter if it is queued already.
 func (c *Call) refuse(req *store.Request, w *Claim, fits bool) *store.Refusal {
 	r := new(store.Refusal)
 	if !fits {
@@ -161,7 +159,7 @@ func (c *Call) remove(h *Claim) {
 	c.Freed = true
 }
 
-// held returns the live grant of an identity, or nil if there is none.
+// held returns the live grant of an identity, or nil.
 func (c *Call) held(id store.ID) *Claim {
 	if h := c.Holder(id); h != nil && h.State == store.Held {
 		return h
@@ -242,8 +240,8 @@ func (c *Call) Renew(r *store.Renewal) (store.Renewed, error) {
 	return renewed, nil
 }
 
-// Finish wakes the first waiter if it can be granted now. While the name is kept closed, the first
-// waiter is woken in any case. It may want to give up, and then the next one is woken.
+// Finish wakes the first waiter if it can be granted now, or if the name is kept closed: the waiter may
+// want to give up, and then the next one is woken.
 func (c *Call) Finish() {
 	if !c.Freed {
 		return
