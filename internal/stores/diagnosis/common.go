@@ -10,8 +10,7 @@ import (
 
 // Checks of several stores.
 var (
-	// Identity never reports a problem by itself. A store made of other stores can compare their
-	// identities.
+	// Identity never reports a problem by itself. A quorum can compare the identities of its stores.
 	Identity = New("store.identity", store.LevelNote,
 		"two hosts whose stores have different identities do not exclude each other",
 		"run doctor on each host and compare; if they differ, correct the URL of the store")
@@ -31,8 +30,7 @@ func Identify(format string, args ...any) store.Finding { return Identity.OK(for
 // clockSamples is how often a clock is read. The reading with the shortest round trip is used.
 const clockSamples = 5
 
-// Clock compares the clock of a server with that of this host. It returns how far the server's
-// clock is ahead, if it could be read.
+// Clock compares the clock of a server with that of this host, and returns how far it is ahead.
 func Clock(ttl time.Duration, read func() (time.Time, error)) (finding store.Finding, ahead time.Duration, ok bool) {
 	var best time.Duration
 	for i := range clockSamples {
@@ -51,30 +49,25 @@ func Clock(ttl time.Duration, read func() (time.Time, error)) (finding store.Fin
 // ClockAt returns the finding about a server whose clock is ahead of the clock of this host.
 // PlusMinus is the error of the measurement.
 func ClockAt(ttl, ahead, plusMinus time.Duration) store.Finding {
+	side := "ahead of"
+	if ahead < 0 {
+		side = "behind"
+	}
 	found := fmt.Sprintf("the server's clock is %v %s that of this host, ± %v",
-		ahead.Abs().Round(10*time.Microsecond), word(ahead), plusMinus.Round(10*time.Microsecond))
+		ahead.Abs().Round(10*time.Microsecond), side, plusMinus.Round(10*time.Microsecond))
 	if ahead.Abs()-plusMinus > ttl/10 {
 		return clockCheck.Bad("%s; that is more than a tenth of the TTL of %v", found, ttl)
 	}
 	return clockCheck.OK("%s", found)
 }
 
-func word(ahead time.Duration) string {
-	if ahead < 0 {
-		return "behind"
-	}
-	return "ahead of"
-}
-
-// ClockUnneeded returns the finding about a store that depends on no clock, or only on that of
-// this host.
+// ClockUnneeded returns the finding about a store that depends on no clock, or on that of this host.
 func ClockUnneeded(why string) store.Finding { return clockCheck.OK("%s", why) }
 
 // ClockUnknown returns the finding that the clock could not be read.
 func ClockUnknown(err error) store.Finding { return clockCheck.Unknown(err) }
 
-// Spread compares the clocks of several servers. Ahead is how far each clock is ahead of the
-// clock of this host.
+// Spread compares the clocks of several servers. Ahead is how far each is ahead of that of this host.
 func Spread(ttl time.Duration, ahead []time.Duration) store.Finding {
 	d := slices.Max(ahead) - slices.Min(ahead)
 	if d > ttl/10 {

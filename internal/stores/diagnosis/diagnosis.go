@@ -1,8 +1,7 @@
 // Package diagnosis helps stores to implement [store.Diagnoser].
 //
-// A store has a table of probes. Each consists of a [Check], which says what can go wrong and
-// what to do about it, and of a function that examines one server. All checks of a program are
-// registered, so that a test can compare them with the documentation.
+// A store has a table of probes: a [Check], which says what can go wrong and what to do about it, and a
+// function that examines one server. A test compares the registered checks with the documentation.
 package diagnosis
 
 import (
@@ -15,8 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Check is one property that is checked. The meaning of its ID never changes, because people
-// use it in their alerts.
+// A Check is one property that is checked. The meaning of its ID, which alerts use, never changes.
 type Check struct {
 	ID     string
 	Level  store.Level // of a finding if there is a problem
@@ -58,8 +56,7 @@ func (c *Check) Bad(format string, args ...any) store.Finding {
 	return store.Finding{ID: c.ID, Level: c.Level, Found: fmt.Sprintf(format, args...), Risk: c.Risk, Remedy: c.Remedy}
 }
 
-// Unknown returns the finding that the check could not be made. The error is a [Denied] if a
-// right is missing.
+// Unknown returns the finding that the check could not be made, because of a [Denied] if a right is missing.
 func (c *Check) Unknown(err error) store.Finding {
 	f := store.Finding{
 		ID: c.ID, Level: store.LevelUnknown, Found: fmt.Sprintf("cannot be read: %v", err),
@@ -83,8 +80,7 @@ func (d *Denied) Unwrap() error { return d.Err }
 // ErrNotApplicable is returned by a probe that examines a feature that the server does not have.
 var ErrNotApplicable = errors.New("not applicable")
 
-// A Probe examines a target, such as a server, for one check. Look reports whether there is a
-// problem, and describes what it found.
+// A Probe examines a target, such as a server, for one check. Look describes what it found.
 type Probe[T any] struct {
 	*Check
 	Look func(target T) (bad bool, found string, err error)
@@ -95,7 +91,7 @@ func Run[T any](node string, target T, probes []Probe[T]) []store.Finding {
 	var findings []store.Finding
 	for _, p := range probes {
 		bad, found, err := p.Look(target)
-		var f store.Finding
+		f := p.OK("%s", found)
 		switch {
 		case errors.Is(err, ErrNotApplicable):
 			continue
@@ -103,8 +99,6 @@ func Run[T any](node string, target T, probes []Probe[T]) []store.Finding {
 			f = p.Unknown(err)
 		case bad:
 			f = p.Bad("%s", found)
-		default:
-			f = p.OK("%s", found)
 		}
 		f.Node = node
 		findings = append(findings, f)
@@ -112,15 +106,13 @@ func Run[T any](node string, target T, probes []Probe[T]) []store.Finding {
 	return findings
 }
 
-// On sets the node of findings, for a store that is made of other stores. It keeps their own
-// nodes as a part of the text.
+// On sets the node of findings, for a store that is made of other stores, in front of their own nodes.
 func On(node string, findings []store.Finding) []store.Finding {
 	findings = slices.Clone(findings)
 	for i, f := range findings {
+		findings[i].Node = node
 		if f.Node != "" && f.Node != node {
-			findings[i].Node = node + ", " + f.Node
-		} else {
-			findings[i].Node = node
+			findings[i].Node += ", " + f.Node
 		}
 	}
 	return findings

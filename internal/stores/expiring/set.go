@@ -8,15 +8,12 @@ import (
 )
 
 // Late is how long a request without a reply may still be in flight, and be executed after the call that
-// undoes it. In most cases that is longer than a server hangs. A request that arrives even later may
-// leave a grant without a holder, which ends after its TTL.
+// undoes it. If it arrives even later, it may leave a grant without a holder, which ends after its TTL.
 const Late = time.Minute
 
-// sweepEvery is how often expired members are removed, at most.
-const sweepEvery = time.Minute
+const sweepEvery = time.Minute // how often expired members are removed, at most
 
-// A Set holds members until they expire. The zero value is empty. Its methods are safe for concurrent
-// use.
+// A Set holds members until they expire. The zero value is empty. Methods may be called concurrently.
 type Set[K comparable] struct {
 	mu    sync.Mutex
 	until map[K]time.Time

@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Params are the parameters of a URL with TLS: the authority's certificates, the client's
-// certificate and its key, as PEM files, and the name in the server's certificate.
+// Params are the parameters of a URL with TLS: PEM files of the authority's certificates, the client's
+// certificate and its key, and the name in the server's certificate.
 var Params = []string{"ca", "cert", "key", "servername"}
 
-// A Source reads the files in a URL again for each connection, so that certificates can be
-// replaced while a program runs. While the files cannot be used, for example because only some of
-// them have been replaced yet, it returns the last usable settings.
+// A Source reads the files in a URL again for each connection, so that certificates can be replaced.
+// While they cannot be used, such as when only some of them have been replaced, it returns the last
+// usable settings.
 type Source struct {
 	url  *store.URL
 	mu   sync.Mutex
