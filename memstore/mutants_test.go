@@ -29,9 +29,12 @@ func TestMutantsAreFound(t *testing.T) {
 		{"removal wakes nobody", rules, "c.Remove(h)\n\tc.Freed = true", "c.Remove(h)"},
 		{"cooling wakes nobody", rules, "(c.Kept() || c.admits(", "(c.admits("},
 		{"weight", loaded, "sum.Weight += h.Weight", "sum.Weight++"},
-		{"kept never ends", "table.go", "h.Until <= now {", "h.Until <= now && h.State == 0 {"},
-		{"dead waiters stay", "table.go", "w.Until <= now {", "w.Until <= now && i == 0 {"},
-		{"a refusal keeps the wake-up", "table.go", "e.table.waits[key].Reset()", ""},
+		{"kept never ends", "table.go", "if claim.Until <= c.Now {", "if claim.Until <= c.Now && claim.State == 0 {"},
+		{"dead waiters stay", "table.go", "drop(e.Queue, e.Dequeue)", "drop(e.Queue[:min(1, len(e.Queue))], e.Dequeue)"},
+		{
+			"a refusal keeps the wake-up", "table.go", "e.table.waits.Expect(wake.Key{Name: e.name, ID: w.ID})",
+			"e.table.waits.Lock()\n\te.table.waits.Put(wake.Key{Name: e.name, ID: w.ID})\n\te.table.waits.Unlock()",
+		},
 		{"tokens repeat", "table.go", "first = *last + 1", "first = *last"},
 	})
 }

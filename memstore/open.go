@@ -11,15 +11,10 @@ import (
 func init() { store.Register("memory", open) }
 
 // shared holds the tables that were opened by URL, while a handle on them is open.
-var shared struct {
+var shared = struct {
 	sync.Mutex
-	tables map[string]*sharedTable
-}
-
-type sharedTable struct {
-	table   *table
-	handles int
-}
+	tables map[string]*table
+}{tables: make(map[string]*table)}
 
 // open opens "memory:" or "memory:NAME". All handles of this process with the same name share
 // the same locks.
@@ -36,20 +31,17 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	name := u.Path
 	shared.Lock()
 	defer shared.Unlock()
-	st := shared.tables[name]
-	if st == nil {
-		st = &sharedTable{table: newTable()}
-		if shared.tables == nil {
-			shared.tables = make(map[string]*sharedTable)
-		}
-		shared.tables[name] = st
+	t := shared.tables[name]
+	if t == nil {
+		t = newTable()
+		shared.tables[name] = t
 	}
-	st.handles++
-	return &Store{table: st.table, done: make(chan struct{}), free: func() {
+	t.handles++
+	return newStore(t, func() {
 		shared.Lock()
 		defer shared.Unlock()
-		if st.handles--; st.handles == 0 {
+		if t.handles--; t.handles == 0 {
 			delete(shared.tables, name)
 		}
-	}}, nil
+	}), nil
 }

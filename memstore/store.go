@@ -1,9 +1,8 @@
 // Package memstore keeps locks in the memory of this process. It is meant for tests and for
 // programs that run as a single process, and it is the reference for all other stores.
 //
-// Its promises hold within one process: another process does not see its locks, and nothing
-// survives the end of the process, not even tokens. Use a store on a server to protect a
-// resource that outlives the process.
+// Its promises hold within one process: nothing survives its end, not even tokens. Use a store on a
+// server to protect a resource that outlives the process.
 //
 // Times are measured by the monotonic clock of the process, so changes of the wall clock have
 // no effect. Tokens come from one counter for the whole store and start at 1. A
@@ -12,16 +11,15 @@
 // The store has no goroutine and no timer. Expired grants and waiters are removed by the next
 // call on their name, and otherwise step by step by calls on other names.
 //
-// To write another store, read this one first. Its locks are in a map, and package rules decides
-// about them: a call loads the claims of a name, makes the decision, and writes what has changed.
-// Here they are in memory, so there is nothing to load and to write.
+// To write another store, read this one first. In general, a call loads the claims of a name, package
+// rules decides about them, and the call writes what has changed. Here the claims are in a map, so there
+// is nothing to load and to write.
 package memstore
 
 import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
@@ -30,17 +28,14 @@ import (
 )
 
 const (
-	// heartbeat is how long a waiter that stopped asking keeps its place. A waiter does not
-	// crash without its whole process, but a client may end without a call of Leave, so the
-	// heartbeat is short. It must be longer than the delays of a busy scheduler.
+	// heartbeat is how long a waiter that stopped asking keeps its place. It is short because a client
+	// may end without a call of Leave, and longer than the delays of a busy scheduler.
 	heartbeat = 5 * time.Second
 
-	// askWithin makes a waiter ask about three times per heartbeat, so that it does not lose
-	// its place if one request is late.
+	// askWithin lets a waiter keep its place if one request is late.
 	askWithin = heartbeat / 3
 
-	// minTTL is far above the resolution of the clock. With shorter TTLs a loaded machine
-	// would lose leases by scheduling delays alone.
+	// minTTL is so long that a loaded machine does not lose leases by scheduling delays alone.
 	minTTL = 10 * time.Millisecond
 )
 
@@ -53,18 +48,24 @@ var (
 // A Store is a handle on locks in memory. Use [New] for a private one, or open a shared one by
 // its URL, "memory:" or "memory:NAME".
 type Store struct {
-	table  *table
-	closed atomic.Bool
-	done   chan struct{} // closed by Close
-	once   sync.Once
-	free   func() // drops the reference to a shared table; nil for a private store
+	table *table
+	done  chan struct{} // closed by Close
+	close func()        // works once
 }
 
 // New returns an empty store that is not shared with any other handle.
-func New() *Store { return &Store{table: newTable(), done: make(chan struct{})} }
+func New() *Store { return newStore(newTable(), func() {}) }
 
-// Capabilities returns what this store supports. It does not support FeatureProcesses,
-// FeatureHosts, FeatureDurable or FeatureFailover.
+// newStore returns a handle on a table. Its Close calls free.
+func newStore(t *table, free func()) *Store {
+	done := make(chan struct{})
+	return &Store{table: t, done: done, close: sync.OnceFunc(func() {
+		close(done)
+		free()
+	})}
+}
+
+// Capabilities returns what this store supports: all features within one process.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
 		Store: "memory",
@@ -76,28 +77,22 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close closes this handle: calls blocked in Wait end, and later calls fail with
-// [store.ErrClosed]. Its grants that were not released stay visible to other handles until
-// their TTL is over. A second Close does nothing.
+// Close closes this handle: calls blocked in Wait end, and later calls fail with [store.ErrClosed].
+// Grants that were not released last until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
-	s.once.Do(func() {
-		s.closed.Store(true)
-		close(s.done)
-		if s.free != nil {
-			s.free()
-		}
-	})
+	s.close()
 	return nil
 }
 
 func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
+	select {
+	case <-s.done:
 		return errClosed
+	default:
+		return ctx.Err()
 	}
-	return ctx.Err()
 }
 
-// call makes a call on a name.
 func (s *Store) call(ctx context.Context, name string, f func(c *rules.Call) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -105,9 +100,8 @@ func (s *Store) call(ctx context.Context, name string, f func(c *rules.Call) err
 	return s.table.call(name, f)
 }
 
-// Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
-// [store.ErrInvalid] if a request under the identity of a live grant or waiter has another
-// mode, weight or limit.
+// Acquire makes one attempt to take a name; see [store.Store]. It returns [store.ErrInvalid] if a request
+// under the identity of a live grant or waiter has another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	err = s.call(ctx, req.Name, func(c *rules.Call) error {
 		answer, err = c.Ask(&req)
@@ -129,9 +123,8 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.call(ctx, name, func(c *rules.Call) error { return c.Break(id) })
 }
 
-// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns an
-// error that matches [store.ErrInvalid], and leaves the grant as it was, if keep is malformed,
-// or is Done for a grant that is not exclusive.
+// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns
+// [store.ErrInvalid] if keep is malformed, or is Done for a grant that is not exclusive.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -139,9 +132,9 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.call(ctx, name, func(c *rules.Call) error { return c.Release(id, keep) })
 }
 
-// Renew extends grants; see [store.Store]. It returns an error that matches [store.ErrInvalid] if
-// a renewal changes the mode other than from exclusive to shared, or has a floor with no token
-// above it. Grants before it in the argument are extended nevertheless.
+// Renew extends grants; see [store.Store]. It returns [store.ErrInvalid] if a renewal changes the mode
+// other than from exclusive to shared, or has a floor with no token above it. The grants before it are
+// extended nevertheless.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -159,11 +152,38 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return outcomes, nil
 }
 
-// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
-// once if the identity is not queued.
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at once if the
+// identity is not queued.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	return wake.Wait(ctx, s.table.woken(wake.Key{Name: name, ID: id}), s.done, errClosed)
+	return s.table.waits.Wait(ctx, wake.Key{Name: name, ID: id}, s.done, errClosed)
+}
+
+// List returns one page of the names that have holders or waiters; see [store.Store]. Pages
+// are sorted by name, and the cursor is the last name of the previous page.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Page{}, err
+	}
+	limit := rules.PageSize(q)
+	names := []string{q.Name}
+	if q.Name == "" {
+		names = s.table.namesAfter(q.Prefix, q.Cursor, limit+1)
+	}
+	var page store.Page
+	if len(names) > limit {
+		names = names[:limit]
+		page.Next = names[limit-1]
+	}
+	for _, name := range names {
+		s.table.call(name, func(c *rules.Call) error {
+			if e := c.Name.(*entry); !e.Empty() {
+				page.Locks = append(page.Locks, e.Lock(name, c.Now, c.Unit))
+			}
+			return nil
+		})
+	}
+	return page, nil
 }

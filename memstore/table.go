@@ -11,33 +11,32 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// sweepNames is how many names each call looks at to remove expired claims. Names that are never
-// used again are removed within about as many calls as there are names. One name would not do: a
-// call can add one at the end of the list, and the end would never be reached.
+// sweepNames is how many names each call looks at to remove expired claims. One would not do: a call can
+// add a name at the end of the list, and the end would never be reached.
 const sweepNames = 2
 
-// indexFrom is the number of holders of a name above which a map finds them. A semaphore can have
-// many, and each of them is renewed.
+// indexFrom is the number of holders of a name above which a map finds them.
 const indexFrom = 16
 
 // A table holds the locks of one store. Several handles may share it.
 type table struct {
-	base time.Time
+	base    time.Time
+	handles int // that were opened by URL; guarded by shared
 
 	mu    sync.Mutex
 	names map[string]*entry
-	list  []*entry // the same entries, to sweep one after the other
-	hand  int      // index in list of the entry that was swept last
-	most  int      // entries since names was made
-	waits map[wake.Key]*wake.Signal
-	last  int64 // highest token issued
+	list  []*entry             // the same entries, to sweep one after the other
+	hand  int                  // index in list of the entry that was swept last
+	most  int                  // entries since names was made
+	waits wake.Table[struct{}] // as long as they are in queues
+	last  int64                // highest token issued
 
 	// These are used again, so that a pair of calls allocates one claim.
 	current rules.Call
 	spare   *entry // without claims; may be nil
 }
 
-// An entry is a name that has holders or waiters. It implements [rules.Name].
+// An entry is a name that has holders or waiters. Its exported methods are those of [rules.Name].
 type entry struct {
 	rules.Loaded
 	table *table
@@ -48,10 +47,9 @@ type entry struct {
 }
 
 func newTable() *table {
-	return &table{base: time.Now(), names: make(map[string]*entry), waits: make(map[wake.Key]*wake.Signal)}
+	return &table{base: time.Now(), names: make(map[string]*entry), waits: wake.Table[struct{}]{Keep: math.MaxInt64}}
 }
 
-// call makes a call on a name.
 func (t *table) call(name string, f func(c *rules.Call) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,8 +75,8 @@ func (t *table) call(name string, f func(c *rules.Call) error) error {
 // now returns the time since the table was created, on the monotonic clock.
 func (t *table) now() int64 { return int64(time.Since(t.base)) }
 
-// call removes expired claims, calls f, and wakes the first waiter if it may be granted now. Then it
-// adds the entry to the table, or removes it if it has no claims.
+// call removes expired claims, calls f, wakes the first waiter if it may be granted now, and keeps the
+// entry in the table if it has claims.
 func (e *entry) call(now int64, f func(c *rules.Call) error) error {
 	c := &e.table.current
 	*c = rules.Call{Name: e, Now: now, Unit: 1, Heartbeat: heartbeat, AskWithin: askWithin}
@@ -87,43 +85,31 @@ func (e *entry) call(now int64, f func(c *rules.Call) error) error {
 	}
 	err := f(c)
 	c.Finish()
-	switch empty := e.Empty(); {
-	case !empty && e.index < 0:
-		e.table.add(e)
-	case empty && e.index >= 0:
-		e.table.remove(e)
-	}
 	if e.Empty() {
+		if e.index >= 0 {
+			e.table.remove(e)
+		}
 		e.table.spare, e.byID = e, nil
+	} else if e.index < 0 {
+		e.table.add(e)
 	}
 	return err
 }
 
-// expire removes expired claims.
 func (e *entry) expire(c *rules.Call) {
-	now := c.Now
 	e.due = math.MaxInt64
-	for i := len(e.Holders) - 1; i >= 0; i-- {
-		if h := e.Holders[i]; h.Until <= now {
-			e.Remove(h)
-			c.Freed = true
-		} else {
-			e.due = min(e.due, h.Until)
+	drop := func(claims []*rules.Claim, remove func(*rules.Claim)) {
+		for _, claim := range slices.Backward(claims) {
+			if claim.Until <= c.Now {
+				remove(claim)
+				c.Freed = true
+			} else {
+				e.due = min(e.due, claim.Until)
+			}
 		}
 	}
-	for i := len(e.Queue) - 1; i >= 0; i-- {
-		if w := e.Queue[i]; w.Until <= now {
-			e.Dequeue(w)
-			c.Freed = true
-		} else {
-			e.due = min(e.due, w.Until)
-		}
-	}
-}
-
-// has reports whether f returns true for a holder or a waiter.
-func (e *entry) has(f func(c *rules.Claim) bool) bool {
-	return slices.ContainsFunc(e.Holders, f) || slices.ContainsFunc(e.Queue, f)
+	drop(e.Holders, e.Remove)
+	drop(e.Queue, e.Dequeue)
 }
 
 func (t *table) add(e *entry) {
@@ -147,7 +133,33 @@ func (t *table) remove(e *entry) {
 	}
 }
 
-// Holder returns the holder with an identity, or nil.
+// namesAfter returns the first n names, in order, that have the prefix, follow the cursor, and have
+// holders or waiters. It sorts the names in parts, and skips those that cannot be among the first n.
+func (t *table) namesAfter(prefix, cursor string, n int) []string {
+	var names []string
+	end := rules.PrefixEnd(prefix)
+	first := func() {
+		slices.Sort(names)
+		if len(names) > n {
+			names, end = names[:n], names[n]
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	live := func(c *rules.Claim) bool { return c.Until > now }
+	for _, e := range t.list {
+		if e.name > cursor && e.name >= prefix && e.name < end &&
+			(slices.ContainsFunc(e.Holders, live) || slices.ContainsFunc(e.Queue, live)) {
+			if names = append(names, e.name); len(names) > 2*n {
+				first()
+			}
+		}
+	}
+	first()
+	return names
+}
+
 func (e *entry) Holder(id store.ID) *rules.Claim {
 	if e.byID != nil {
 		return e.byID[id]
@@ -155,66 +167,41 @@ func (e *entry) Holder(id store.ID) *rules.Claim {
 	return e.Loaded.Holder(id)
 }
 
-// Put adds a holder, unless it has it already.
 func (e *entry) Put(h *rules.Claim) {
 	e.due = min(e.due, h.Until)
 	if e.Holder(h.ID) != nil {
 		return
 	}
 	e.Holders = append(e.Holders, h)
-	if e.byID == nil && len(e.Holders) > indexFrom {
+	if e.byID != nil {
+		e.byID[h.ID] = h
+	} else if len(e.Holders) > indexFrom {
 		e.byID = make(map[store.ID]*rules.Claim)
 		for _, h := range e.Holders {
 			e.byID[h.ID] = h
 		}
-	} else if e.byID != nil {
-		e.byID[h.ID] = h
 	}
 }
 
-// Remove removes a holder.
 func (e *entry) Remove(h *rules.Claim) {
 	e.Loaded.Remove(h)
 	delete(e.byID, h.ID)
 }
 
-// Enqueue adds a waiter, or keeps its place.
 func (e *entry) Enqueue(w *rules.Claim) {
 	e.Loaded.Enqueue(w)
 	e.due = min(e.due, w.Until)
-	key := wake.Key{Name: e.name, ID: w.ID}
-	if e.table.waits[key] == nil {
-		e.table.waits[key] = new(wake.Signal)
-	}
-	e.table.waits[key].Reset()
+	e.table.waits.Expect(wake.Key{Name: e.name, ID: w.ID})
 }
 
-// Dequeue removes a waiter and ends its Wait.
+// Dequeue also ends the Wait of the waiter.
 func (e *entry) Dequeue(w *rules.Claim) {
 	e.Loaded.Dequeue(w)
-	e.Wake(w)
-	delete(e.table.waits, wake.Key{Name: e.name, ID: w.ID})
+	e.table.waits.Forget(wake.Key{Name: e.name, ID: w.ID})
 }
 
-// Wake tells a waiter to ask again.
-func (e *entry) Wake(w *rules.Claim) {
-	if signal := e.table.waits[wake.Key{Name: e.name, ID: w.ID}]; signal != nil {
-		signal.Send()
-	}
-}
+func (e *entry) Wake(w *rules.Claim) { e.table.waits.Wake(wake.Key{Name: e.name, ID: w.ID}) }
 
-// woken returns a channel that is closed when a waiter should ask again. It is nil if it should ask
-// now or is not queued.
-func (t *table) woken(key wake.Key) <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if signal := t.waits[key]; signal != nil {
-		return signal.C()
-	}
-	return nil
-}
-
-// Reserve issues up to n consecutive tokens above floor, at least one.
 func (e *entry) Reserve(n int, floor int64) (first int64, tokens int, err error) {
 	if err := e.Raise(floor); err != nil {
 		return 0, 0, err
@@ -228,7 +215,6 @@ func (e *entry) Reserve(n int, floor int64) (first int64, tokens int, err error)
 	return first, int(*last - first + 1), nil
 }
 
-// Raise makes all later tokens greater than floor.
 func (e *entry) Raise(floor int64) error {
 	if floor >= store.MaxToken && floor > e.table.last {
 		return store.NoTokens(floor)
