@@ -25,12 +25,10 @@
 // ok or error), holdfast.end (released or lost) and holdfast.reason (of a loss: expired, gone or
 // max_hold).
 //
-// Counters of failures begin with 0 when a client first uses a store, so that alerts see the
-// first failure. The program in examples/metrics serves all of this to Prometheus, with the names
-// that the alert rules and the dashboard in deploy use.
-//
 // The names of locks are not an attribute by default, because there may be any number of them: see
-// [WithNames].
+// [WithNames]. Counters of failures begin with 0 when a client first uses a store, so that alerts see
+// the first failure. The program in examples/metrics serves all of this to Prometheus, with the names
+// that the alert rules and the dashboard in deploy use.
 //
 // # Spans
 //

@@ -1,6 +1,7 @@
 package otelholdfast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -18,8 +19,7 @@ import (
 
 const scope = "github.com/holdfast-lock/holdfast/otelholdfast"
 
-// An Observer turns the events of clients into metrics and spans. One Observer may serve several
-// clients.
+// An Observer turns the events of one or several clients into metrics and spans.
 type Observer struct {
 	tracer trace.Tracer
 	names  func(string) string // nil if names are not an attribute
@@ -33,7 +33,7 @@ type Observer struct {
 	started sync.Map // keys are the series whose counters were started
 }
 
-// A series is the part that the counters of a store, a mode and a group of names have in common.
+// A series identifies counters that are started together.
 type series struct {
 	store string
 	mode  holdfast.Mode
@@ -46,8 +46,8 @@ type holdKey struct {
 	token int64
 }
 
-// New returns an Observer. Pass its method Observe to holdfast.WithObserver. New returns an error
-// if an instrument cannot be created.
+// New returns an Observer, whose method Observe is for holdfast.WithObserver. It returns an error if an
+// instrument cannot be created.
 func New(opts ...Option) (*Observer, error) {
 	s := settings{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
 	for _, opt := range opts {
@@ -89,20 +89,16 @@ func New(opts ...Option) (*Observer, error) {
 	return o, nil
 }
 
-// seconds are the bounds of the histograms. A hand-over takes a microsecond, and jobs hold a lock
-// for hours.
+// seconds are bounds from below a hand-over, which takes a microsecond, to jobs that take hours.
 var seconds = []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 3600}
 
-// shares are the bounds of shares. A renewal is due after a third of the TTL, so that about 0.65 are
-// left if it is answered at once. Less than that shows retries or a slow store.
+// shares are the bounds of the slack. A renewal is due after a third of the TTL, so about 0.65 are left
+// if it is answered at once. Less than that shows retries or a slow store.
 var shares = []float64{.02, .05, .1, .15, .2, .25, .3, .35, .4, .45, .5, .55, .6, .65, .7, .8, .9}
 
 // Observe records one event. It is a holdfast.Observer.
 func (o *Observer) Observe(e holdfast.Event) {
-	ctx := e.Context
-	if ctx == nil {
-		ctx = context.Background()
-	}
+	ctx := cmp.Or(e.Context, context.Background())
 	o.start(ctx, &e)
 	switch e.Kind {
 	case holdfast.EventWaiting:
@@ -130,9 +126,8 @@ func (o *Observer) Observe(e holdfast.Event) {
 	}
 }
 
-// start begins the counters of failures with 0, at the first event that concerns them. Otherwise
-// they would begin with the first failure, and a database that computes the increase would miss
-// that failure.
+// start begins the counters of failures with 0, at the first event that concerns them, because a
+// database that computes their increase would miss a failure with which they begin.
 func (o *Observer) start(ctx context.Context, e *holdfast.Event) {
 	key := series{store: e.Store, mode: e.Mode}
 	if o.names != nil {
@@ -151,8 +146,8 @@ func (o *Observer) start(ctx context.Context, e *holdfast.Event) {
 	o.storeErrors.Add(ctx, 0, o.attributes(e))
 }
 
-// Fence counts err as a rejection if it matches fence.ErrStale, and returns it. On the resource's
-// side, pass the error of every check of a token through it.
+// Fence returns err, and counts it as a rejection if it matches fence.ErrStale. On the resource's side,
+// pass the error of every check of a token through it.
 func (o *Observer) Fence(ctx context.Context, err error) error {
 	if errors.Is(err, fence.ErrStale) {
 		o.fenceRejections.Add(ctx, 1)
@@ -161,17 +156,16 @@ func (o *Observer) Fence(ctx context.Context, err error) error {
 }
 
 func (o *Observer) called(ctx context.Context, e *holdfast.Event) {
-	result := result(e)
-	attrs := o.attributes(e, attribute.String("holdfast.result", result))
+	result := attribute.String("holdfast.result", result(e))
 	if e.Queued {
 		o.queue(e).Add(ctx, -1, o.attributes(e))
 	}
 	if !e.Standby || !e.Queued || errors.Is(e.Err, holdfast.ErrUnavailable) { // how long another candidate led is not a duration of this call
-		o.acquire.Record(ctx, e.Waited.Seconds(), attrs)
+		o.acquire.Record(ctx, e.Waited.Seconds(), o.attributes(e, result))
 	}
 	now := time.Now()
 	_, span := o.tracer.Start(ctx, "holdfast.acquire", trace.WithTimestamp(now.Add(-e.Waited)), trace.WithAttributes(o.spanAttributes(e)...))
-	span.SetAttributes(attribute.String("holdfast.result", result))
+	span.SetAttributes(result)
 	if e.Kind == holdfast.EventGaveUp {
 		span.SetStatus(codes.Error, e.Err.Error())
 		span.End(trace.WithTimestamp(now))
@@ -185,7 +179,6 @@ func (o *Observer) called(ctx context.Context, e *holdfast.Event) {
 	}
 }
 
-// queue returns the gauge that counts a waiting call.
 func (o *Observer) queue(e *holdfast.Event) metric.Int64UpDownCounter {
 	if e.Standby {
 		return o.standby
@@ -197,19 +190,17 @@ func (o *Observer) ended(ctx context.Context, e *holdfast.Event, how string) {
 	end := attribute.String("holdfast.end", how)
 	o.held.Add(ctx, -1, o.attributes(e))
 	o.hold.Record(ctx, e.Held.Seconds(), o.attributes(e, end))
-	span, ok := o.holds.LoadAndDelete(holdKey{e.ID, e.Token})
-	if !ok {
-		return
+	if span, ok := o.holds.LoadAndDelete(holdKey{e.ID, e.Token}); ok {
+		hold := span.(trace.Span)
+		hold.SetAttributes(end)
+		if e.Err != nil {
+			hold.SetStatus(codes.Error, e.Err.Error())
+		}
+		hold.End()
 	}
-	hold := span.(trace.Span)
-	hold.SetAttributes(end)
-	if e.Err != nil {
-		hold.SetStatus(codes.Error, e.Err.Error())
-	}
-	hold.End()
 }
 
-// attributes returns the attributes of a metric. The name is one of them only with WithNames.
+// attributes returns the attributes of a metric.
 func (o *Observer) attributes(e *holdfast.Event, more ...attribute.KeyValue) metric.MeasurementOption {
 	attrs := append(more, attribute.String("holdfast.store", e.Store), attribute.String("holdfast.mode", e.Mode.String()))
 	if o.names != nil {
@@ -218,8 +209,7 @@ func (o *Observer) attributes(e *holdfast.Event, more ...attribute.KeyValue) met
 	return metric.WithAttributes(attrs...)
 }
 
-// spanAttributes returns the attributes of a span. A span always has the name, because the number
-// of different names does not matter for spans.
+// spanAttributes returns the attributes of a span. The number of different names does not matter there.
 func (o *Observer) spanAttributes(e *holdfast.Event) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		attribute.String("holdfast.store", e.Store),
@@ -232,7 +222,7 @@ func (o *Observer) spanAttributes(e *holdfast.Event) []attribute.KeyValue {
 	return attrs
 }
 
-// result describes in a word how an acquiring call ended.
+// result describes how an acquiring call ended.
 func result(e *holdfast.Event) string {
 	switch {
 	case e.Kind == holdfast.EventAcquired:

@@ -26,10 +26,9 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(s *settings) { s.tracers = p }
 }
 
-// WithNames adds the attribute holdfast.name to all metrics. Its value is the result of group for
-// the name of a lock, such as "order" for "order:42". At most limit different values are
-// reported. All further values are reported as "other", because every value costs memory in this
-// process and in the metrics database.
+// WithNames adds the attribute holdfast.name to all metrics. Its value is the result of group for the
+// name of a lock, such as "order" for "order:42". Every value costs memory in this process and in the
+// metrics database, so values after the first limit ones are reported as "other".
 func WithNames(limit int, group func(name string) string) Option {
 	return func(s *settings) {
 		var mu sync.Mutex
