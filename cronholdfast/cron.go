@@ -10,15 +10,13 @@
 //	cr.Start()
 //
 // The scheduled time is part of the name of the lock, such as report:2026-01-02T02:00:00Z, so the
-// clocks of the hosts may differ, and it does not matter how short the job is. All hosts must have
-// the same spec and the same time zone. With "@every 5m", cron counts from the start of each
-// process, so the lock has the time rounded down to 5 minutes in its name: the job runs once in each
-// such interval, on the host that is first.
+// clocks of the hosts may differ, and the job may be short. All hosts must have the same spec and time
+// zone. With "@every 5m", cron counts from the start of each process, so the name has the time rounded
+// down to 5 minutes: the job runs once in each such interval, on the host that is first.
 //
 // While one host runs a job, the others wait. If that host dies, or its job fails or panics, the
 // next one runs the tick, so a tick is run at least once: see Once of a holdfast.Client. Runs of two
-// ticks can overlap if the job takes longer than the interval, as they do with cron on a single
-// host.
+// ticks can overlap if the job takes longer than the interval, as with cron on a single host.
 //
 // This is not a cron.JobWrapper, because a wrapper knows neither the entry nor the tick that it
 // runs. The wrappers of cron.WithChain apply to these jobs as to all others.
@@ -37,8 +35,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// remember is how long the store remembers beyond the next tick that a tick is done. The clock of a
-// host may be that much behind.
+// remember is how far the clock of a host may be behind: how long beyond the next tick a tick stays done.
 const remember = time.Hour
 
 // Jobs adds jobs to a cron.Cron.
@@ -57,10 +54,10 @@ func New(ctx context.Context, cr *cron.Cron, c *holdfast.Client, logger cron.Log
 }
 
 // AddFunc adds a job. Its name must be the same on all hosts, and different from those of other
-// jobs. At each tick of the spec, fn runs on one host, with the scheduled time. The context of fn
-// ends if the lock is lost, with a cause that matches holdfast.ErrLost, and carries the fencing token
-// (holdfast.TokenFrom). The options apply to the lock of each tick: with holdfast.Wait(0) the other
-// hosts do not wait, and do not take over.
+// jobs. At each tick of the spec, fn runs on one host, with the scheduled time. Its context carries the
+// fencing token (holdfast.TokenFrom), and ends if the lock is lost, with a cause that matches
+// holdfast.ErrLost. The options apply to the lock of each tick: with holdfast.Wait(0) the other hosts do
+// not wait, and do not take over.
 //
 // AddFunc returns the error of cron for a bad spec, and an error that matches holdfast.ErrInvalid
 // for a bad name.
@@ -106,14 +103,12 @@ func (j *job) Run() {
 	}
 }
 
-// lockName returns the name of the lock of a tick.
 func lockName(job string, tick time.Time) string {
 	return job + ":" + tick.UTC().Format(time.RFC3339Nano)
 }
 
-// latest returns the last tick of an entry that is due, and how long the store must remember it. If
-// this host was suspended, later ticks than that for which cron has started the job may be due,
-// which other hosts have run.
+// latest returns the last tick of an entry that is due, and how long the store must remember it. After
+// this host was suspended, that can be a later tick than the one for which cron has started the job.
 func latest(e cron.Entry, now time.Time) (tick time.Time, keep time.Duration) {
 	tick, next := e.Prev, e.Schedule.Next(e.Prev)
 	for !next.IsZero() && !next.After(now) {
