@@ -10,12 +10,11 @@
 //		return report(locker.Context(ctx, "report"))
 //	}), gocron.WithName("report"))
 //
-// The lock has the name of the job. Give every job a name of its own with gocron.WithName: the
-// default is the name of its function, which two jobs can have in common, and which can change with
-// the next version of the program. To keep these names apart from those of other locks, make the
-// client with holdfast.WithPrefix.
+// The lock has the name of the job. Give every job a name of its own with gocron.WithName: the default
+// is the name of its function, which two jobs can share and the next version of the program can change.
+// To keep these names apart from those of other locks, make the client with holdfast.WithPrefix.
 //
 // Neither runs each tick exactly once. If a host dies while it runs a job, no other host repeats the
-// tick. Its lock ends with its TTL, and until then ticks are skipped. A scheduler that can repeat
-// such a tick is in package cronholdfast, for github.com/robfig/cron.
+// tick, and ticks are skipped until the TTL of the lock is over. Package cronholdfast, for
+// github.com/robfig/cron, can repeat such a tick.
 package gocronholdfast

@@ -11,9 +11,9 @@ import (
 // An Elector is a gocron.Elector. Use it with gocron.WithDistributedElector. It asks the store
 // nothing when a job is due, because it knows whether its lease is still valid.
 //
-// When the leader changes, the old leader may have run a tick that is not due yet by the clock of
-// the new one, which runs it again; or no host leads at the time of the tick, and it is skipped. A
-// job that the old leader still runs continues unless it uses [Elector.Context].
+// When the leader changes, the new leader may run a tick again that is not due yet by its clock; or no
+// host leads at the time of a tick, and it is skipped. A job that the old leader still runs continues
+// unless it uses [Elector.Context].
 type Elector struct {
 	c     *holdfast.Client
 	name  string
@@ -26,9 +26,9 @@ func NewElector(c *holdfast.Client, name string, opts ...holdfast.CallOption) *E
 	return &Elector{c: c, name: name, opts: opts}
 }
 
-// Campaign leads under the name whenever no other instance does, until ctx ends. Run it in a
-// goroutine, and report its error: without a campaign no job runs. It returns as the Campaign of a
-// holdfast.Client does. When it has returned, another instance can lead, so wait for it on shutdown.
+// Campaign leads under the name whenever no other instance does, until ctx ends, as the Campaign of a
+// holdfast.Client does. Run it in a goroutine, and report its error: without a campaign no job runs. Wait
+// for it on shutdown: when it has returned, another instance can lead.
 func (e *Elector) Campaign(ctx context.Context) error {
 	return e.c.Campaign(ctx, e.name, func(ctx context.Context) error {
 		e.lease.Store(holdfast.LeaseFrom(ctx))
@@ -46,17 +46,16 @@ func (e *Elector) IsLeader(context.Context) error {
 	return fmt.Errorf("holdfast: elector %q: %w: this instance does not lead", e.name, holdfast.ErrNotHeld)
 }
 
-// Context returns a context for the work of a job. It ends with parent, which is the context that
-// gocron passes to the job, and with the leadership: if that is lost, the cause matches
-// holdfast.ErrLost. It carries the lease, so holdfast.TokenFrom returns the fencing token. If this
-// instance does not lead, the context has already ended. Call cancel when the job has ended.
+// Context returns a context for the work of a job. It ends with parent, the context that gocron passes
+// to the job, and with the leadership: if that is lost, the cause matches holdfast.ErrLost. It carries
+// the lease, so holdfast.TokenFrom returns the fencing token. If this instance does not lead, the context
+// has already ended. Call cancel when the job has ended.
 func (e *Elector) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	ctx, stop := context.WithCancelCause(parent)
-	cancel = func() { stop(nil) }
-	lease := e.lease.Load()
-	if lease == nil {
+	if lease := e.lease.Load(); lease != nil {
+		ctx = lease.Context(ctx)
+	} else {
 		stop(e.IsLeader(parent))
-		return ctx, cancel
 	}
-	return lease.Context(ctx), cancel
+	return ctx, func() { stop(nil) }
 }

@@ -20,18 +20,17 @@ type Locker struct {
 	leases sync.Map // the *holdfast.Lease of each job that runs here, by the name of the job
 }
 
-// NewLocker returns a Locker that keeps the lock of a job closed for at least the time splay after
-// the job has started, even if the job ends earlier. Otherwise a host whose clock is a little late
-// would find the lock of a fast job free again, and run the same tick a second time.
+// NewLocker returns a Locker that keeps the lock of a job closed for at least the time splay after the
+// job has started. Otherwise a host whose clock is a little late would find the lock of a fast job free
+// again, and run the same tick a second time.
 //
 // The splay must be longer than the hosts differ in the start of a tick: the difference of their
 // clocks, plus the time for which gocron queues a job (LimitModeWait). It must be shorter than the
 // shortest interval between two ticks, or ticks are skipped. Hosts with a DurationJob count from
 // their own start, so give them a common gocron.WithStartAt, or a splay that is nearly the interval.
 //
-// NewLocker returns an error that matches holdfast.ErrInvalid unless splay is above zero. Other
-// options apply to every lock. Wait and Retry are not possible, because a job is skipped if its lock
-// is not free.
+// NewLocker returns an error that matches holdfast.ErrInvalid unless splay is above zero. The options
+// apply to every lock. Wait and Retry are not possible, because a job is skipped if its lock is not free.
 func NewLocker(c *holdfast.Client, splay time.Duration, opts ...holdfast.CallOption) (*Locker, error) {
 	if err := store.CheckTime("splay", splay); err != nil {
 		return nil, fmt.Errorf("holdfast: locker of gocron: %w", err)
@@ -39,7 +38,7 @@ func NewLocker(c *holdfast.Client, splay time.Duration, opts ...holdfast.CallOpt
 	return &Locker{c: c, opts: append([]holdfast.CallOption{holdfast.MinHold(splay)}, opts...)}, nil
 }
 
-// Lock locks the name of a job, and does not wait. The scheduler skips the tick if Lock fails, and
+// Lock locks the name of a job, and does not wait. If it fails, the scheduler skips the tick, and
 // passes the error to the event listener gocron.AfterLockError: holdfast.ErrHeld if another host
 // runs the job or has just run it, and holdfast.ErrUnavailable if the store does not answer.
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
@@ -51,11 +50,10 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	return &lock{l, job, lease}, nil
 }
 
-// Context returns a context for the work of a job that runs under its lock. It ends with parent,
-// which is the context that gocron passes to the job, and with the lock: if that is lost, the cause
-// matches holdfast.ErrLost. It carries the lease, so holdfast.TokenFrom returns the fencing token.
-// If this Locker does not hold the lock of that job, the context has already ended, with a cause
-// that matches holdfast.ErrNotHeld.
+// Context returns a context for the work of a job. It ends with parent, the context that gocron passes
+// to the job, and with the lock: if that is lost, the cause matches holdfast.ErrLost. It carries the
+// lease, so holdfast.TokenFrom returns the fencing token. If this Locker does not hold the lock of the
+// job, the context has already ended, with a cause that matches holdfast.ErrNotHeld.
 func (l *Locker) Context(parent context.Context, job string) context.Context {
 	if lease, ok := l.leases.Load(job); ok {
 		return lease.(*holdfast.Lease).Context(parent)
@@ -65,15 +63,14 @@ func (l *Locker) Context(parent context.Context, job string) context.Context {
 	return ctx
 }
 
-// A lock is the lock of a job while the job runs.
+// A lock is the lock of a job that runs.
 type lock struct {
 	l     *Locker
 	job   string
 	lease *holdfast.Lease
 }
 
-// Unlock is called by the scheduler when the job has ended, also on shutdown, with a context that
-// has ended.
+// Unlock is called when the job has ended, also on shutdown, with a context that has ended.
 func (k *lock) Unlock(ctx context.Context) error {
 	k.l.leases.CompareAndDelete(k.job, k.lease) // after a loss, the next run may have stored its lease
 	return k.lease.Unlock(ctx)
