@@ -52,7 +52,7 @@ func (c *Call) Ask(req *store.Request) (store.Answer, error) {
 	return answer, err
 }
 
-func (c *Call) ask(req *store.Request, w *Claim) (store.Answer, error) {
+func (c *Call) ask(req *store.Request, w *Claim) (_ store.Answer, err error) {
 	h := c.Holder(req.ID)
 	if h != nil && h.State == store.Held {
 		if err := store.SameClaim(req, h.Mode, h.Weight, h.Limit); err != nil {
@@ -78,7 +78,6 @@ func (c *Call) ask(req *store.Request, w *Claim) (store.Answer, error) {
 	}
 	h = newClaim(req, c.Now)
 	h.Until = c.after(req.TTL)
-	var err error
 	if h.Token, h.Tokens, err = c.Reserve(req.Tokens, req.Floor); err != nil {
 		return store.Answer{}, err
 	}
@@ -213,7 +212,7 @@ func (c *Call) Break(id store.ID) error {
 }
 
 // Renew extends a grant: see [store.Store.Renew].
-func (c *Call) Renew(r *store.Renewal) (store.Renewed, error) {
+func (c *Call) Renew(r *store.Renewal) (_ store.Renewed, err error) {
 	h := c.held(r.ID)
 	if h == nil {
 		return store.Renewed{Status: store.Gone}, nil
@@ -223,7 +222,6 @@ func (c *Call) Renew(r *store.Renewal) (store.Renewed, error) {
 	}
 	renewed := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	if r.Tokens > 0 && c.Waiters() == 0 {
-		var err error
 		if renewed.Token, renewed.Tokens, err = c.Reserve(r.Tokens, r.Floor); err != nil {
 			return store.Renewed{}, err
 		}
