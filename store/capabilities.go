@@ -20,7 +20,7 @@ const (
 	FeatureHosts                          // exclusion between hosts
 	FeatureDurable                        // grants and token order survive a server restart that keeps its data
 	FeatureFailover                       // exclusion and token order survive the loss of a server and its data
-	FeaturePush                           // the store wakes waiters, in any order (see Store.Wait); FeatureQueue implies it
+	FeaturePush                           // waiters are woken, in any order (see Store.Wait); FeatureQueue implies it
 )
 
 var featureNames = [...]string{
