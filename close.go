@@ -23,10 +23,10 @@ const (
 	closeAnswer = time.Second / 2
 )
 
-// Close ends all waits with ErrClosed, ends and releases all leases, waits for calls and background
-// work in progress, and closes the store if Open opened it. It takes at most about 6 seconds: if
-// the store does not answer, the locks free themselves after their TTL, and Close returns
-// ErrUnavailable. A second Close does nothing.
+// Close ends all waits with ErrClosed, ends and releases all leases, cancels their contexts, waits for
+// calls and background work in progress, and closes the store if Open opened it. It takes at most
+// about 6 seconds: if the store does not answer, the locks free themselves after their TTL, and Close
+// returns ErrUnavailable. A second Close does nothing.
 func (c *Client) Close() error {
 	if !c.life.Shut() {
 		return nil

@@ -88,7 +88,8 @@ type Store interface {
 
 	// Close frees the resources that the store itself opened. Grants stay until they are released
 	// or their TTL is over. Calls that are blocked in Wait end, and later calls fail with
-	// ErrClosed. A second Close does nothing. Close takes about two seconds at most.
+	// ErrClosed. A second Close does nothing. Close takes about two seconds at most, also if the
+	// servers do not answer.
 	Close() error
 }
 
