@@ -164,58 +164,48 @@ var answersCheck = diagnosis.New("etcd.answers", store.LevelWarning,
 	"a server of the URL does not answer; with a majority gone nothing is granted or renewed",
 	"start the server, or remove it from the cluster and from the URL")
 
+func probe[T any](
+	id string, level store.Level, risk, remedy string, look func(T) (bool, string, error),
+) diagnosis.Probe[T] {
+	return diagnosis.Probe[T]{Check: diagnosis.New(id, level, risk, remedy), Look: look}
+}
+
 var clusterProbes = []diagnosis.Probe[*cluster]{
-	{
-		Check: diagnosis.New("etcd.rights", store.LevelFailure,
-			"the role of the user does not cover the keys of the locks, so no lock can be taken",
-			"etcdctl role grant-permission --prefix ROLE readwrite PREFIX/"),
-		Look: (*cluster).lacksRights,
-	},
-	{
-		Check: diagnosis.New("etcd.members", store.LevelWarning,
-			"one member is a single point of failure; an even number tolerates no more failures than one member fewer; more than seven make every write slow",
-			"run three or five members"),
-		Look: func(c *cluster) (bool, string, error) {
-			if c.membersErr != nil {
-				return false, "", c.membersErr
-			}
+	probe("etcd.rights", store.LevelFailure,
+		"the role of the user does not cover the keys of the locks, so no lock can be taken",
+		"etcdctl role grant-permission --prefix ROLE readwrite PREFIX/",
+		(*cluster).lacksRights),
+	probe("etcd.members", store.LevelWarning,
+		"one member is a single point of failure; an even number tolerates no more failures than one member fewer; more than seven make every write slow",
+		"run three or five members",
+		func(c *cluster) (bool, string, error) {
 			n := c.voters()
-			return n < 2 || n%2 == 0 || n > mostMembers, fmt.Sprintf("%d voting members", n), nil
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.endpoints", store.LevelWarning,
-			"a program that knows one server of many fails with it",
-			"name all servers in the URL"),
-		Look: func(c *cluster) (bool, string, error) {
-			if c.membersErr != nil {
-				return false, "", c.membersErr
-			}
+			return n < 2 || n%2 == 0 || n > mostMembers, fmt.Sprintf("%d voting members", n), c.membersErr
+		}),
+	probe("etcd.endpoints", store.LevelWarning,
+		"a program that knows one server of many fails with it",
+		"name all servers in the URL",
+		func(c *cluster) (bool, string, error) {
 			given, members := len(c.store.client.Endpoints()), c.voters()
-			return given < 2 && members > 1, fmt.Sprintf("%d of %d members are named", given, members), nil
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.ttl", store.LevelWarning,
-			"a server grants no lease shorter than 1.5 election timeouts, so a crashed holder keeps its lock for longer than the requested TTL",
-			"use the TTL that is granted, or a shorter --election-timeout"),
-		Look: func(c *cluster) (bool, string, error) {
+			return given < 2 && members > 1, fmt.Sprintf("%d of %d members are named", given, members), c.membersErr
+		}),
+	probe("etcd.ttl", store.LevelWarning,
+		"a server grants no lease shorter than 1.5 election timeouts, so a crashed holder keeps its lock for longer than the requested TTL",
+		"use the TTL that is granted, or a shorter --election-timeout",
+		func(c *cluster) (bool, string, error) {
 			asked := whole(c.ttl)
 			granted, err := c.tryLease(asked)
 			return granted > asked, fmt.Sprintf("a TTL of %d s is granted as %d s", asked, granted), err
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.compaction", store.LevelWarning,
-			"each write leaves a revision behind; without compaction the database fills up, and then refuses all writes",
-			"--auto-compaction-mode=periodic --auto-compaction-retention=5m"),
-		Look: (*cluster).neverCompacted,
-	},
+		}),
+	probe("etcd.compaction", store.LevelWarning,
+		"each write leaves a revision behind; without compaction the database fills up, and then refuses all writes",
+		"--auto-compaction-mode=periodic --auto-compaction-retention=5m",
+		(*cluster).neverCompacted),
 }
 
-// voters returns how many members vote.
+// voters returns how many members vote, or 0 if that is not known.
 func (c *cluster) voters() (n int) {
-	for _, m := range c.members.Members {
+	for _, m := range c.members.GetMembers() {
 		if !m.IsLearner {
 			n++
 		}
@@ -267,35 +257,28 @@ func (c *cluster) lacksRights() (bool, string, error) {
 
 var endpointProbes = []diagnosis.Probe[*endpointStatus]{
 	{Check: answersCheck, Look: func(*endpointStatus) (bool, string, error) { return false, "the server answers", nil }},
-	{
-		Check: diagnosis.New("etcd.version", store.LevelFailure,
-			"versions 3.5.0 to 3.5.2 can corrupt their data when they are killed, and versions before 3.4 get no corrections",
-			"update to the newest release of 3.5 or 3.6"),
-		Look: func(e *endpointStatus) (bool, string, error) {
+	probe("etcd.version", store.LevelFailure,
+		"versions 3.5.0 to 3.5.2 can corrupt their data when they are killed, and versions before 3.4 get no corrections",
+		"update to the newest release of 3.5 or 3.6",
+		func(e *endpointStatus) (bool, string, error) {
 			return unsafeVersion(e.Version), "version " + e.Version, nil
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.leader", store.LevelFailure,
-			"without a leader nothing is granted or renewed, and leases are lost",
-			"bring a majority of the members back; etcdctl endpoint status"),
-		Look: func(e *endpointStatus) (bool, string, error) {
+		}),
+	probe("etcd.leader", store.LevelFailure,
+		"without a leader nothing is granted or renewed, and leases are lost",
+		"bring a majority of the members back; etcdctl endpoint status",
+		func(e *endpointStatus) (bool, string, error) {
 			return e.Leader == 0, cmp.Or(map[bool]string{true: "no leader"}[e.Leader == 0], fmt.Sprintf("the leader is %x", e.Leader)), nil
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.learner", store.LevelFailure,
-			"a learner refuses almost all requests",
-			"etcdctl member promote, or leave it out of the URL"),
-		Look: func(e *endpointStatus) (bool, string, error) {
+		}),
+	probe("etcd.learner", store.LevelFailure,
+		"a learner refuses almost all requests",
+		"etcdctl member promote, or leave it out of the URL",
+		func(e *endpointStatus) (bool, string, error) {
 			return e.IsLearner, map[bool]string{true: "this member is a learner", false: "this member votes"}[e.IsLearner], nil
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.alarm", store.LevelFailure,
-			"with an alarm NOSPACE the cluster refuses writes, so nothing is granted; CORRUPT means that members disagree about the data",
-			"NOSPACE: compact, defragment, then etcdctl alarm disarm; CORRUPT: replace the damaged member"),
-		Look: func(e *endpointStatus) (bool, string, error) {
+		}),
+	probe("etcd.alarm", store.LevelFailure,
+		"with an alarm NOSPACE the cluster refuses writes, so nothing is granted; CORRUPT means that members disagree about the data",
+		"NOSPACE: compact, defragment, then etcdctl alarm disarm; CORRUPT: replace the damaged member",
+		func(e *endpointStatus) (bool, string, error) {
 			var alarms []string
 			for _, text := range e.Errors {
 				if strings.Contains(text, "alarm") {
@@ -303,39 +286,29 @@ var endpointProbes = []diagnosis.Probe[*endpointStatus]{
 				}
 			}
 			return len(alarms) > 0, cmp.Or(strings.Join(alarms, ", "), "no alarm"), nil
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.size", store.LevelWarning,
-			"when the database reaches its quota the cluster refuses all writes",
-			"compact and defragment; raise --quota-backend-bytes"),
-		Look: func(e *endpointStatus) (bool, string, error) {
-			quota := float64(e.DbSizeQuota)
+		}),
+	probe("etcd.size", store.LevelWarning,
+		"when the database reaches its quota the cluster refuses all writes",
+		"compact and defragment; raise --quota-backend-bytes",
+		func(e *endpointStatus) (bool, string, error) {
+			quota, err := float64(e.DbSizeQuota), error(nil)
 			if quota == 0 { // before 3.6
-				var err error
-				if quota, err = e.metric("etcd_server_quota_backend_bytes"); err != nil {
-					return false, "", err
-				}
+				quota, err = e.metric("etcd_server_quota_backend_bytes")
 			}
 			percent := float64(e.DbSize) * 100 / quota
-			return percent > mostSize, fmt.Sprintf("%s of %s, %.0f %% of the quota", mebibytes(e.DbSize), mebibytes(int64(quota)), percent), nil
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.fragmentation", store.LevelWarning,
-			"most of the database file is unused but counts for the quota",
-			"etcdctl defrag, one member after the other"),
-		Look: func(e *endpointStatus) (bool, string, error) {
+			return percent > mostSize, fmt.Sprintf("%s of %s, %.0f %% of the quota", mebibytes(e.DbSize), mebibytes(int64(quota)), percent), err
+		}),
+	probe("etcd.fragmentation", store.LevelWarning,
+		"most of the database file is unused but counts for the quota",
+		"etcdctl defrag, one member after the other",
+		func(e *endpointStatus) (bool, string, error) {
 			return e.DbSize > muchSize && e.DbSizeInUse < e.DbSize/2,
 				fmt.Sprintf("%s allocated, %s in use", mebibytes(e.DbSize), mebibytes(e.DbSizeInUse)), nil
-		},
-	},
-	{
-		Check: diagnosis.New("etcd.fsync", store.LevelFailure,
-			"the server does not wait for its disk (--unsafe-no-fsync): a crash of the machine loses grants, and two clients hold one name",
-			"start etcd without --unsafe-no-fsync"),
-		Look: (*endpointStatus).doesNotSync,
-	},
+		}),
+	probe("etcd.fsync", store.LevelFailure,
+		"the server does not wait for its disk (--unsafe-no-fsync): a crash of the machine loses grants, and two clients hold one name",
+		"start etcd without --unsafe-no-fsync",
+		(*endpointStatus).doesNotSync),
 }
 
 // doesNotSync reports whether the server does not sync its log for a write. A follower may sync a
@@ -351,12 +324,8 @@ func (e *endpointStatus) doesNotSync() (bool, string, error) {
 			return false, "", err
 		}
 		e.metrics, e.metricsErr = e.readMetrics()
-		now, err := e.metric(name)
-		if err != nil {
-			return false, "", err
-		}
-		if now > before {
-			return false, "the server syncs its log for each write", nil
+		if now, err := e.metric(name); err != nil || now > before {
+			return false, "the server syncs its log for each write", err
 		}
 	}
 	return true, "the server does not sync its log for a write", nil
