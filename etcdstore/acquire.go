@@ -175,7 +175,8 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	}
 	switch {
 	case err != nil && !leaseGone(err):
-		a.unsure()
+		a.unsure(a.spare)
+		a.spare = nil
 		return answer, false, err
 	case err != nil || !resp.Succeeded:
 		if err != nil {
@@ -190,10 +191,12 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 		a.snap.queue = int(resp.Responses[0].GetResponseRange().Count)
 	}
 	a.granted(ctx, resp.Header.Revision)
-	return store.Answer{
+	answer = store.Answer{
 		Token: tokenAt(resp.Header.Revision, base), Tokens: req.Tokens,
-		TTL: a.answerTTL(), Waiters: a.snap.others(),
-	}, true, nil
+		TTL: a.spare.left(a.began), Waiters: a.snap.others(),
+	}
+	a.spare = nil // it belongs to the claim from now on
+	return answer, true, nil
 }
 
 // unchanged returns conditions that hold if no key was added that excludes the request. Deleted
@@ -216,12 +219,10 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	return append(compares, nothingNew(start+string(rune(kindWaiting)), end, 0))
 }
 
-func leaseGone(err error) bool { return err != nil && rpctypes.Error(err) == rpctypes.ErrLeaseNotFound }
+func leaseGone(err error) bool { return rpctypes.Error(err) == rpctypes.ErrLeaseNotFound }
 
 // unsure records that the grant may have been written already, or may still be written later.
-func (a *attempt) unsure() {
-	l := a.spare
-	a.spare = nil
+func (a *attempt) unsure(l *lease) {
 	l.unsure.Store(true)
 	a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
 }
@@ -233,7 +234,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 	if l == nil || !l.unsure.Load() {
 		a.s.recycle(ctx, l)
 	} else if a.s.revoke(ctx, l.id) != nil {
-		a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
+		a.unsure(l)
 	}
 }
 
@@ -247,13 +248,6 @@ func (a *attempt) granted(ctx context.Context, revision int64) {
 	})
 	a.s.waits.forget(a.key)
 	a.s.recycle(ctx, place)
-}
-
-// answerTTL returns the remaining time of the lease. The lease belongs to the claim from now on.
-func (a *attempt) answerTTL() time.Duration {
-	left := a.spare.left(a.began)
-	a.spare = nil
-	return left
 }
 
 // again answers an identity that already has the grant, and restarts its TTL.

@@ -27,16 +27,6 @@ type batched struct {
 	err  error
 }
 
-// initBatch sets up batching. A batch is one transaction that contains transactions on different
-// names, each with its own conditions. It costs the servers a fraction of what separate requests
-// cost. A name is in a batch at most once, because etcd evaluates all conditions first and does not
-// write a key twice.
-func (s *Store) initBatch() {
-	s.batch.MaxInFlight, s.batch.MaxBatch = maxFlying, maxBatch
-	s.batch.Name = func(one *batched) string { return one.name }
-	s.batch.Send = s.sendBatch
-}
-
 // txnOn sends a transaction on one name, in a batch if many are in flight. If the context ends,
 // the transaction may still be executed.
 func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -48,6 +38,9 @@ func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb
 	return one.resp, one.err
 }
 
+// sendBatch sends one transaction that contains transactions on different names, each with its own
+// conditions. It costs the servers a fraction of what separate requests cost. A name is in a batch at
+// most once, because etcd evaluates all conditions first and does not write a key twice.
 func (s *Store) sendBatch(batch []*batched) (refused bool) {
 	ctx, cancel := context.WithTimeout(s.life.Work, bounded.CallTimeout) // the contexts of the callers do not apply
 	defer cancel()

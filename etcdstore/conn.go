@@ -40,9 +40,6 @@ func (c *conns) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	one := &conn{Conn: raw, owner: c}
 	c.mu.Lock()
-	if c.all == nil {
-		c.all = make(map[string]*conn)
-	}
 	c.all[raw.LocalAddr().String()] = one
 	c.mu.Unlock()
 	if c.files == nil {

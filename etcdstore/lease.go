@@ -113,11 +113,7 @@ func (p *pool) drain() (all []*lease) {
 // it creates one.
 func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	seconds := whole(ttl)
-	for {
-		l := s.pool.pop(seconds)
-		if l == nil {
-			return s.createLease(ctx, seconds)
-		}
+	for l := s.pool.pop(seconds); l != nil; l = s.pool.pop(seconds) {
 		age := l.age()
 		if age <= l.span()/freshPart {
 			return l, nil
@@ -134,6 +130,7 @@ func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 			return l, nil
 		}
 	}
+	return s.createLease(ctx, seconds)
 }
 
 // createLease creates a lease. If ctx ends first, the lease is available to later calls when the reply
@@ -191,11 +188,10 @@ func (s *Store) recycle(ctx context.Context, l *lease) {
 
 // revoke ends a lease and deletes its keys. If that fails, the lease ends by itself.
 func (s *Store) revoke(ctx context.Context, id int64) error {
-	_, err := call(s, ctx, s.leases.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id})
-	if leaseGone(err) {
-		return nil
+	if _, err := call(s, ctx, s.leases.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}); !leaseGone(err) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // keepAlive restarts the TTL of one lease, and reports whether it is alive.

@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,16 +126,9 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 }
 
 func newStore(client *clientv3.Client, c config) *Store {
-	c.prefix = strings.Trim(c.prefix, "/")
-	if c.prefix == "" {
-		c.prefix = defaultPrefix
-	}
-	if c.heartbeat == 0 {
-		c.heartbeat = defaultHeartbeat
-	}
-	if c.minTTL == 0 {
-		c.minTTL = defaultMinTTL
-	}
+	c.prefix = cmp.Or(strings.Trim(c.prefix, "/"), defaultPrefix)
+	c.heartbeat = cmp.Or(c.heartbeat, defaultHeartbeat)
+	c.minTTL = cmp.Or(c.minTTL, defaultMinTTL)
 	conn := client.ActiveConnection()
 	s := &Store{
 		client: client, kv: pb.NewKVClient(conn), leases: pb.NewLeaseClient(conn),
@@ -143,8 +137,14 @@ func newStore(client *clientv3.Client, c config) *Store {
 	}
 	s.life.Begin()
 	s.keeper.store = s
-	s.initBatch()
-	s.waits.init(s, pb.NewWatchClient(conn))
+	s.waits = waits{
+		store: s, client: pb.NewWatchClient(conn),
+		all: make(map[claimKey]*waitState), byID: make(map[int64]*waitState),
+	}
+	s.batch = batch.Batcher[batched]{
+		MaxInFlight: maxFlying, MaxBatch: maxBatch,
+		Name: func(one *batched) string { return one.name }, Send: s.sendBatch,
+	}
 	return s
 }
 

@@ -70,11 +70,6 @@ type watchStream struct {
 	nextID int64 // of the next watch; 0 leaves the choice to the server, which counts from 0
 }
 
-func (w *waits) init(s *Store, client pb.WatchClient) {
-	w.store, w.client = s, client
-	w.all, w.byID = make(map[claimKey]*waitState), make(map[int64]*waitState)
-}
-
 // expect records that an identity was refused by a read at that revision, and starts the watches
 // that wake it.
 func (w *waits) expect(key claimKey, watches []watch, revision int64) {
@@ -113,7 +108,7 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 			filter = pb.WatchCreateRequest_NODELETE
 		}
 		w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
-			Key: []byte(one.key), RangeEnd: bytesOf(one.end), WatchId: id,
+			Key: []byte(one.key), RangeEnd: []byte(one.end), WatchId: id,
 			Filters: []pb.WatchCreateRequest_FilterType{filter},
 		}}})
 	}
@@ -134,11 +129,9 @@ func (w *waits) gone(key claimKey) bool {
 
 // cancel ends the watches of a waiter.
 func (w *waits) cancel(state *waitState) {
-	for _, id := range state.ids {
+	for _, id := range state.ids { // while there are any, there is a stream
 		delete(w.byID, id)
-		if w.stream != nil {
-			w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
-		}
+		w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
 	}
 	state.ids = nil
 }
@@ -155,13 +148,11 @@ func (w *waits) send(r *pb.WatchRequest) {
 func (w *waits) forget(key claimKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	state := w.all[key]
-	if state == nil {
-		return
+	if state := w.all[key]; state != nil {
+		w.cancel(state)
+		state.signal.Send()
+		delete(w.all, key)
 	}
-	w.cancel(state)
-	state.signal.Send()
-	delete(w.all, key)
 }
 
 // run opens a stream and receives from it until it ends, and then wakes all waiters. They ask
@@ -253,23 +244,24 @@ func (w *waits) close() {
 // answer is over.
 func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Duration, error) {
 	now := time.Now()
+	var last remaining
 	w.mu.Lock()
 	state := w.all[key]
 	if state != nil {
-		if r, ok := state.left[lease]; ok && now.Sub(r.at) <= r.left/2 {
-			w.mu.Unlock()
-			return r.left - now.Sub(r.at), nil
-		}
+		last = state.left[lease]
 	}
 	w.mu.Unlock()
+	if age := now.Sub(last.at); age <= last.left/2 {
+		return last.left - age, nil
+	}
 	left, err := w.store.leftOf(ctx, lease)
 	if err == nil && state != nil {
 		w.mu.Lock()
+		defer w.mu.Unlock()
 		if state.left == nil || len(state.left) > store.MaxHolders {
 			state.left = make(map[int64]remaining)
 		}
 		state.left[lease] = remaining{left, now}
-		w.mu.Unlock()
 	}
 	return left, err
 }
