@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -13,11 +14,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// keep turns a grant into a kept record, and reports whether there was a grant. The record has
-// a lease of its own, which ends it.
-func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept bool, err error) {
+// keep turns a grant into a kept record, which has a lease of its own that ends it.
+func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (err error) {
 	if kept, err := s.settleAll(ctx, key); kept || err != nil {
-		return kept, err
+		return err
 	}
 	kind := byte(kindCooling)
 	if keep.State == store.Done {
@@ -25,11 +25,11 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 	}
 	var u unsettled
 	defer func() {
-		if u.lease != noLease && !kept {
+		if u.lease != noLease && err != nil {
 			s.mu.Lock()
 			s.unsettled[key] = u
 			s.mu.Unlock()
-			if err == nil || errors.Is(err, store.ErrInvalid) {
+			if err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) {
 				_, _ = s.settle(ctx, key, u)
 			}
 		}
@@ -37,16 +37,16 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 	for {
 		own, _, err := s.own(ctx, key)
 		if err != nil || own == nil {
-			return false, err
+			return cmp.Or(err, store.ErrNotHeld)
 		}
 		if err := store.CheckDone(keep, own.Mode); err != nil {
-			return false, err
+			return err
 		}
 		if u.lease == noLease {
 			// The store chooses the ID, so that it can revoke the lease if the reply is lost.
 			u.lease = rand.Int64N(math.MaxInt64) + 1
 			if _, err := s.newLease(ctx, u.lease, whole(keep.For)); err != nil {
-				return false, err
+				return err
 			}
 		}
 		r := *own
@@ -57,7 +57,7 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 			Success: []*pb.RequestOp{remove(s.keys.of(own)), put(u.kept, r.value(), u.lease)},
 		})
 		if err != nil || resp.Succeeded {
-			return err == nil, err
+			return err
 		}
 	}
 }

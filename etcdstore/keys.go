@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -134,6 +135,19 @@ func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
 	r.name, r.kind = rest[:i], rest[i+1]
 	r.lease, r.create, r.mod = kv.Lease, kv.CreateRevision, kv.ModRevision
 	return r, nil
+}
+
+// parseRecords reads the keys and values of a reply. If it cannot read some of them, it returns the
+// others and an error.
+func (k *keys) parseRecords(resp *pb.RangeResponse) (list []record, err error) {
+	for _, kv := range resp.Kvs {
+		if r, unknown := k.parseRecord(kv); unknown != nil {
+			err = unknown
+		} else {
+			list = append(list, r)
+		}
+	}
+	return list, err
 }
 
 func unknownFormat[K string | []byte](key K) error {

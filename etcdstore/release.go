@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -16,29 +17,24 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		return err
 	}
 	defer s.life.Exit()
-	if err := store.CheckKeep(keep); err != nil {
+	err := store.CheckKeep(keep)
+	if err != nil {
 		return err
 	}
 	key := claimKey{name, id}
-	var ended bool
-	var err error
 	if keep.State == store.Held {
-		ended, err = s.drop(ctx, key)
+		err = s.drop(ctx, key)
 	} else {
-		ended, err = s.keep(ctx, key, keep)
+		err = s.keep(ctx, key, keep)
 	}
-	if err != nil {
-		return s.explain(ctx, err)
+	if err == nil || err == store.ErrNotHeld {
+		s.forgetGrant(ctx, key)
 	}
-	s.forgetGrant(ctx, key)
-	if !ended {
-		return store.ErrNotHeld
-	}
-	return nil
+	return s.explain(ctx, err)
 }
 
-// drop deletes a grant, and reports whether there was one.
-func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
+// drop deletes a grant.
+func (s *Store) drop(ctx context.Context, key claimKey) error {
 	if c, _ := s.claim(key); c.grant != nil && c.create != 0 {
 		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
 		resp, err := s.txnOn(ctx, key.name, &pb.TxnRequest{
@@ -46,15 +42,15 @@ func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
 			Success: []*pb.RequestOp{remove(grant)},
 		})
 		if err != nil || resp.Succeeded {
-			return err == nil, err
+			return err
 		}
 	}
-	ended, err := s.erase(ctx, key, (*record).held, s.getHolders(key.name))
-	return len(ended) > 0, err
+	_, err := s.erase(ctx, key, (*record).held, s.getHolders(key.name))
+	return err
 }
 
 // erase deletes those records of an identity that some reads return and that meant accepts. If there
-// are none, but records of a later format, it returns an error.
+// are none, it returns ErrNotHeld, or another error if there are records of a later format.
 func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) bool, reads ...*pb.RequestOp) ([]record, error) {
 	for {
 		resp, err := s.txn(ctx, &pb.TxnRequest{Success: reads})
@@ -65,11 +61,10 @@ func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) boo
 		var unknown error
 		txn := new(pb.TxnRequest)
 		for _, read := range resp.Responses {
-			for _, kv := range read.GetResponseRange().Kvs {
-				r, err := s.keys.parseRecord(kv)
-				if err != nil {
-					unknown = err
-				} else if r.ID == key.id && meant(&r) {
+			records, err := s.keys.parseRecords(read.GetResponseRange())
+			unknown = cmp.Or(err, unknown)
+			for _, r := range records {
+				if r.ID == key.id && meant(&r) {
 					found = append(found, r)
 					txn.Compare = append(txn.Compare, modIs(s.keys.of(&r), r.mod))
 					txn.Success = append(txn.Success, remove(s.keys.of(&r)))
@@ -77,7 +72,7 @@ func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) boo
 			}
 		}
 		if len(found) == 0 {
-			return nil, unknown
+			return nil, cmp.Or(unknown, store.ErrNotHeld)
 		}
 		if resp, err = s.txn(ctx, txn); err != nil || resp.Succeeded {
 			return found, err
@@ -96,27 +91,18 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	if err := s.abandon(ctx, key); err != nil {
 		return s.explain(ctx, err)
 	}
-	// A lease that cannot be revoked stays with the claim, so that the next Leave revokes it.
-	if err := s.revokeUnsure(ctx, key); err != nil {
-		return s.explain(ctx, err)
-	}
-	s.forget(ctx, key)
-	_, err := s.settleAll(ctx, key)
-	return s.explain(ctx, err)
-}
-
-// revokeUnsure revokes the leases of an identity with which a write may still arrive.
-func (s *Store) revokeUnsure(ctx context.Context, key claimKey) error {
 	c, _ := s.claim(key)
 	for _, l := range []*lease{c.grant, c.place} {
 		if l == nil || l.foreign || !l.unsure.Load() {
 			continue
 		}
 		if err := s.revoke(ctx, l.id); err != nil {
-			return err
+			return s.explain(ctx, err) // the lease stays with the claim, so that the next Leave revokes it
 		}
 	}
-	return nil
+	s.forget(ctx, key)
+	_, err := s.settleAll(ctx, key)
+	return s.explain(ctx, err)
 }
 
 // abandon deletes the grant and the place in the queue of an identity.
@@ -133,15 +119,13 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 		reads = append(reads, get(s.keys.name(key.name), s.keys.behind(key.name)))
 	}
 	_, err := s.erase(ctx, key, func(r *record) bool { return r.held() || r.kind == kindWaiting }, reads...)
-	if errors.Is(err, store.ErrInvalid) { // a record of a later format, which is not of this handle
-		return nil
+	if err == nil || err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) {
+		return nil // a record of a later format is not of this handle
 	}
-	if err != nil {
-		// A deletion may still be executed, and must not affect the next user of the lease.
-		for _, l := range []*lease{c.grant, c.place} {
-			if l != nil {
-				l.unsure.Store(true)
-			}
+	// A deletion may still be executed, and must not affect the next user of the lease.
+	for _, l := range []*lease{c.grant, c.place} {
+		if l != nil {
+			l.unsure.Store(true)
 		}
 	}
 	return err
@@ -154,16 +138,10 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}
 	defer s.life.Exit()
 	broken, err := s.erase(ctx, claimKey{name, id}, func(*record) bool { return true }, s.getHolders(name))
-	if err != nil {
-		return s.explain(ctx, err)
-	}
 	for i := range broken {
-		if !broken[i].held() {
+		if err == nil && !broken[i].held() {
 			_ = s.revoke(ctx, broken[i].lease) // no other key has this lease
 		}
 	}
-	if len(broken) == 0 {
-		return store.ErrNotHeld
-	}
-	return nil
+	return s.explain(ctx, err)
 }

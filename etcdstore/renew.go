@@ -60,8 +60,8 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 // extend renews the grants that need no write, and returns the indexes of the others. If a read of
 // keys fails, the outcomes of those grants are unknown.
 func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (slow []int, err error) {
-	var indexes []int
-	var claims []claim
+	var quick []unchanged
+	var leases []*lease
 	seen, mark := s.seen(), s.mark()
 	for i := range grants {
 		g := &grants[i]
@@ -70,56 +70,56 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 			slow = append(slow, i)
 			continue
 		}
-		indexes, claims = append(indexes, i), append(claims, c)
+		quick, leases = append(quick, unchanged{claim: c, name: g.Name, index: i}), append(leases, c.grant)
 	}
-	if len(indexes) == 0 {
+	if len(quick) == 0 {
 		return slow, nil
-	}
-	leases := make([]*lease, len(claims))
-	for n := range claims {
-		leases[n] = claims[n].grant
 	}
 	var alive []bool
 	var keeping sync.WaitGroup
 	keeping.Go(func() { alive, err = s.keepAlives(ctx, leases) })
-	parts := slices.Collect(slices.Chunk(indexes, maxOps))
-	there, errs := make([][]bool, len(parts)), make([]error, len(parts))
-	inParallel(len(parts), func(n int) { there[n], errs[n] = s.there(ctx, grants, parts[n], claims[n*maxOps:]) })
+	parts := slices.Collect(slices.Chunk(quick, maxOps))
+	inParallel(len(parts), func(n int) { s.check(ctx, parts[n]) })
 	keeping.Wait()
 	if err != nil {
 		return nil, err
 	}
-	for n, i := range indexes {
-		part := n / maxOps
+	for n, q := range quick {
 		switch {
-		case errs[part] != nil:
-			outcomes[i].Err = s.explain(ctx, errs[part])
-		case there[part][n%maxOps] && alive[n]:
-			outcomes[i] = store.Renewed{Status: store.Extended, TTL: leases[n].span()}
+		case q.err != nil:
+			outcomes[q.index].Err = s.explain(ctx, q.err)
+		case q.there && alive[n]:
+			outcomes[q.index] = store.Renewed{Status: store.Extended, TTL: q.grant.span()}
 		default:
-			slow = append(slow, i)
+			slow = append(slow, q.index)
 		}
 	}
 	return slow, nil
 }
 
-// there reports which grants still exist in the state that this handle knows.
-func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int, claims []claim) ([]bool, error) {
-	ops := make([]*pb.RequestOp, len(indexes))
-	for n, i := range indexes {
-		g := &grants[i]
-		ops[n] = getAs(&pb.RangeRequest{Key: []byte(s.keys.key(g.Name, kindOf(g.Mode), claims[n].grant.id)), KeysOnly: true})
+// An unchanged is a renewal that needs no write if the grant exists as this handle knows it.
+type unchanged struct {
+	claim
+	name  string
+	index int
+	there bool
+	err   error
+}
+
+// check reads which grants exist.
+func (s *Store) check(ctx context.Context, grants []unchanged) {
+	ops := make([]*pb.RequestOp, len(grants))
+	for n, g := range grants {
+		ops[n] = getAs(&pb.RangeRequest{Key: []byte(s.keys.key(g.name, kindOf(g.mode), g.grant.id)), KeysOnly: true})
 	}
 	resp, err := s.txn(ctx, &pb.TxnRequest{Success: ops})
-	if err != nil {
-		return nil, err
+	for n := range grants {
+		g := &grants[n]
+		if g.err = err; err == nil {
+			kvs := resp.Responses[n].GetResponseRange().Kvs
+			g.there = len(kvs) == 1 && kvs[0].CreateRevision == g.create && kvs[0].Lease == g.grant.id
+		}
 	}
-	there := make([]bool, len(indexes))
-	for n := range there {
-		kvs := resp.Responses[n].GetResponseRange().Kvs
-		there[n] = len(kvs) == 1 && kvs[0].CreateRevision == claims[n].create && kvs[0].Lease == claims[n].grant.id
-	}
-	return there, nil
 }
 
 // renew renews one grant that may have to be written again. If the database is full, the grant is
@@ -167,22 +167,20 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 // own reads the live grant of an identity, and reports whether other identities are queued for
 // its name.
 func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool, err error) {
-	ops := []*pb.RequestOp{
-		s.getHolders(key.name),
-		getAs(&pb.RangeRequest{Key: []byte(s.queue(key.name)), RangeEnd: []byte(s.keys.behind(key.name)), Limit: 1, KeysOnly: true}),
-		get(s.keys.floor, ""),
-	}
-	resp, err := s.txn(ctx, &pb.TxnRequest{Success: ops})
+	queue := s.queueRange(key.name)
+	queue.Limit, queue.KeysOnly = 1, true
+	reads := []*pb.RequestOp{s.getHolders(key.name), getAs(queue), get(s.keys.floor, "")}
+	resp, err := s.txn(ctx, &pb.TxnRequest{Success: reads})
 	if err != nil {
 		return nil, false, err
 	}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		r, err := s.keys.parseRecord(kv)
-		if err != nil {
-			return nil, false, err
-		}
-		if r.ID == key.id && r.held() {
-			own = &r
+	holders, err := s.keys.parseRecords(resp.Responses[0].GetResponseRange())
+	if err != nil {
+		return nil, false, err
+	}
+	for i := range holders {
+		if holders[i].ID == key.id && holders[i].held() {
+			own = &holders[i]
 		}
 	}
 	mark, err := parseFloor(resp.Responses[2].GetResponseRange())

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
@@ -54,9 +54,6 @@ func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ..
 // loggedOut reports whether a request was refused because its login has expired, is older than
 // the last change of users and roles, or was made before authentication was enabled.
 func loggedOut(err error) bool {
-	if err == nil {
-		return false
-	}
 	switch rpctypes.Error(err) {
 	case rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserEmpty:
 		return true
@@ -75,7 +72,7 @@ func (s *Store) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, e
 }
 
 func get(key, end string) *pb.RequestOp {
-	return getAs(&pb.RangeRequest{Key: []byte(key), RangeEnd: bytesOf(end)})
+	return getAs(&pb.RangeRequest{Key: []byte(key), RangeEnd: []byte(end)})
 }
 
 func getAs(r *pb.RangeRequest) *pb.RequestOp {
@@ -90,39 +87,28 @@ func remove(key string) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}}
 }
 
-func bytesOf(end string) []byte {
-	if end == "" {
-		return nil
-	}
-	return []byte(end)
-}
-
 // modIs is the condition that a key was last written at that revision, or does not exist if the
 // revision is 0.
 func modIs(key string, revision int64) *pb.Compare {
-	return &pb.Compare{
-		Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL,
-		TargetUnion: &pb.Compare_ModRevision{ModRevision: revision},
-	}
+	return compare(clientv3.ModRevision(key), "=", revision)
 }
 
 // createdAt is the condition that a key was created at that revision and has not been deleted
 // since.
 func createdAt(key string, revision int64) *pb.Compare {
-	return &pb.Compare{
-		Key: []byte(key), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
-		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: revision},
-	}
+	return compare(clientv3.CreateRevision(key), "=", revision)
 }
 
 // nothingNew is the condition that no key of a range was written after that revision. If the
 // revision is 0, it is the condition that the range is empty. Keys that were deleted since do not
 // matter.
 func nothingNew(key, end string, revision int64) *pb.Compare {
-	return &pb.Compare{
-		Key: []byte(key), RangeEnd: []byte(end), Target: pb.Compare_MOD, Result: pb.Compare_LESS,
-		TargetUnion: &pb.Compare_ModRevision{ModRevision: revision + 1},
-	}
+	return compare(clientv3.ModRevision(key).WithRange(end), "<", revision+1)
+}
+
+func compare(target clientv3.Cmp, result string, revision int64) *pb.Compare {
+	c := pb.Compare(clientv3.Compare(target, result, revision))
+	return &c
 }
 
 // A snapshot is the state of a name at one revision: the holders, and the part of the queue that
@@ -156,7 +142,7 @@ func (k *standing) far() bool { return k.place > maxAhead && k.ahead != "" }
 // snapshotOps returns the reads of a snapshot for an identity, given the lease of its place in
 // the queue and its last known standing.
 func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.RequestOp {
-	queue := &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
+	queue := s.queueRange(name)
 	switch {
 	case known.place == 1 || known.waiter == nil:
 		queue.CountOnly = true
@@ -177,69 +163,61 @@ func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.Requ
 // parseSnapshot parses the replies to snapshotOps. Whole is false if the identity is queued and its
 // standing was not known.
 func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snapshot, whole bool, err error) {
-	answers := resp.Responses
-	snap = &snapshot{revision: resp.Header.Revision}
-	for _, kv := range answers[0].GetResponseRange().Kvs {
-		r, err := s.keys.parseRecord(kv)
-		if err != nil {
-			return nil, false, err
-		}
-		snap.holders = append(snap.holders, r)
-	}
-	sortByArrival(snap.holders)
-	for _, kv := range answers[1].GetResponseRange().Kvs {
-		r, err := s.keys.parseRecord(kv)
-		if err != nil {
-			return nil, false, err
-		}
-		snap.waiter = &r
-	}
-	queue := answers[2].GetResponseRange()
-	snap.queue = int(queue.Count)
-	if snap.floor, err = parseFloor(answers[3].GetResponseRange()); err != nil {
+	holders, err := s.keys.parseRecords(resp.Responses[0].GetResponseRange())
+	waiters, err2 := s.keys.parseRecords(resp.Responses[1].GetResponseRange())
+	queue := resp.Responses[2].GetResponseRange()
+	floor, err3 := parseFloor(resp.Responses[3].GetResponseRange())
+	if err := cmp.Or(err, err2, err3); err != nil {
 		return nil, false, err
 	}
-	s.noteFloor(snap.floor)
-	switch {
-	case snap.waiter == nil:
+	s.noteFloor(floor)
+	sortByArrival(holders)
+	snap = &snapshot{revision: resp.Header.Revision, holders: holders, floor: floor}
+	snap.queue = int(queue.Count)
+	if len(waiters) == 0 {
 		return snap, true, nil
-	case known.waiter == nil || snap.waiter.create != known.waiter.create:
+	}
+	snap.waiter = &waiters[0]
+	if known.waiter == nil || snap.waiter.create != known.waiter.create {
 		return snap, false, nil
 	}
-	create := snap.waiter.create
 	if known.far() {
-		if len(queue.Kvs) == 0 || queue.Kvs[0].CreateRevision >= create { // it has left
+		if len(queue.Kvs) == 0 || queue.Kvs[0].CreateRevision >= snap.waiter.create { // it has left
 			return snap, false, nil
 		}
 		snap.place, snap.ahead, snap.queue = known.place, known.ahead, known.queue
 		return snap, true, nil
 	}
-	ahead := slices.DeleteFunc(queue.Kvs, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= create })
-	if known.place == 1 || len(ahead) == 0 {
-		snap.place = 1
-		return snap, true, nil
+	snap.place = len(queue.Kvs) + 1
+	if len(queue.Kvs) > 0 { // otherwise it is the first
+		snap.ahead = string(queue.Kvs[0].Key)
 	}
-	snap.place = len(ahead) + 1
 	if queue.More {
 		snap.place = max(snap.place, min(known.place, snap.queue))
 	}
-	snap.ahead = string(ahead[0].Key)
 	return snap, true, nil
+}
+
+// queueRange is the range of the keys of all waiters of a name.
+func (s *Store) queueRange(name string) *pb.RangeRequest {
+	return &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
+}
+
+func sortByArrival(list []record) {
+	slices.SortFunc(list, func(a, b record) int { return cmp.Compare(a.create, b.create) })
 }
 
 // countQueue reads the number of waiters.
 func (s *Store) countQueue(name string) *pb.RequestOp {
-	return getAs(&pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name)), CountOnly: true})
+	queue := s.queueRange(name)
+	queue.CountOnly = true
+	return getAs(queue)
 }
 
 // getHolders reads all grants and kept records.
 func (s *Store) getHolders(name string) *pb.RequestOp {
 	start := s.keys.name(name)
 	return get(start, start+string(rune(holdersEnd)))
-}
-
-func sortByArrival(list []record) {
-	slices.SortFunc(list, func(a, b record) int { return cmp.Compare(a.create, b.create) })
 }
 
 // look reads a name for an identity. The read is linearizable: it sees the effect of every call
