@@ -167,6 +167,12 @@ var rightsCheck = diagnosis.New("zookeeper.rights", store.LevelFailure,
 	"the user may not create and delete nodes below the root of the locks, so no lock can be taken",
 	"give user and password in the URL; setAcl ROOT to that user with all rights (cdrwa)")
 
+func probe[T any](
+	id string, level store.Level, risk, remedy string, look func(T) (bool, string, error),
+) diagnosis.Probe[T] {
+	return diagnosis.Probe[T]{Check: diagnosis.New(id, level, risk, remedy), Look: look}
+}
+
 var ensembleProbes = []diagnosis.Probe[*ensemble]{
 	{Check: rightsCheck, Look: func(e *ensemble) (bool, string, error) {
 		switch e.ephemeralErr {
@@ -177,11 +183,10 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 		}
 		return false, fmt.Sprintf("the user may create and delete nodes below %s", e.store.root), e.ephemeralErr
 	}},
-	{
-		Check: diagnosis.New("zookeeper.local-sessions", store.LevelFailure,
-			"a session that only one server knows cannot have ephemeral nodes, which locks need, so no lock can be taken",
-			"localSessionsUpgradingEnabled=true, or localSessionsEnabled=false"),
-		Look: func(e *ensemble) (bool, string, error) {
+	probe("zookeeper.local-sessions", store.LevelFailure,
+		"a session that only one server knows cannot have ephemeral nodes, which locks need, so no lock can be taken",
+		"localSessionsUpgradingEnabled=true, or localSessionsEnabled=false",
+		func(e *ensemble) (bool, string, error) {
 			switch e.ephemeralErr {
 			case wire.ErrLocalSession, wire.ErrSessionExpired:
 				return true, "a new session is local and is not upgraded", nil
@@ -189,41 +194,33 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 				return false, "", diagnosis.ErrNotApplicable
 			}
 			return false, "a new session can have ephemeral nodes", e.ephemeralErr
-		},
-	},
-	{
-		Check: diagnosis.New("zookeeper.session", store.LevelWarning,
-			"the servers grant another timeout than requested: a TTL is at most four fifths of it, and the locks of a crashed process last that long",
-			"ask for a time from 2 to 20 times tickTime with session= in the URL, or change minSessionTimeout and maxSessionTimeout"),
-		Look: func(e *ensemble) (bool, string, error) {
+		}),
+	probe("zookeeper.session", store.LevelWarning,
+		"the servers grant another timeout than requested: a TTL is at most four fifths of it, and the locks of a crashed process last that long",
+		"ask for a time from 2 to 20 times tickTime with session= in the URL, or change minSessionTimeout and maxSessionTimeout",
+		func(e *ensemble) (bool, string, error) {
 			granted := time.Duration(e.store.timeout.Load())
 			return granted != e.asked, fmt.Sprintf("asked for a session of %v, got %v", e.asked, granted), nil
-		},
-	},
-	{
-		Check: diagnosis.New("zookeeper.members", store.LevelWarning,
-			"a standalone server is a single point of failure; an even number tolerates no more failures than one server fewer",
-			"run an ensemble of three or five servers"),
-		Look: func(e *ensemble) (bool, string, error) {
+		}),
+	probe("zookeeper.members", store.LevelWarning,
+		"a standalone server is a single point of failure; an even number tolerates no more failures than one server fewer",
+		"run an ensemble of three or five servers",
+		func(e *ensemble) (bool, string, error) {
 			if e.members == 0 {
 				return true, "a standalone server", e.membersErr
 			}
 			return e.members%2 == 0 || e.members == 1, fmt.Sprintf("%d servers that vote", e.members), e.membersErr
-		},
-	},
-	{
-		Check: diagnosis.New("zookeeper.servers", store.LevelWarning,
-			"a program that knows one server of many loses its session with it",
-			"name all servers in the URL"),
-		Look: func(e *ensemble) (bool, string, error) {
+		}),
+	probe("zookeeper.servers", store.LevelWarning,
+		"a program that knows one server of many loses its session with it",
+		"name all servers in the URL",
+		func(e *ensemble) (bool, string, error) {
 			return len(e.servers) == 1 && e.members > 1, fmt.Sprintf("%d of %d servers are named", len(e.servers), max(1, e.members)), e.membersErr
-		},
-	},
-	{
-		Check: diagnosis.New("zookeeper.acl", store.LevelWarning,
-			"anyone who can reach the servers can read, forge and remove locks",
-			"give user and password in the URL before the first use, so that the nodes belong to that user"),
-		Look: func(e *ensemble) (bool, string, error) {
+		}),
+	probe("zookeeper.acl", store.LevelWarning,
+		"anyone who can reach the servers can read, forge and remove locks",
+		"give user and password in the URL before the first use, so that the nodes belong to that user",
+		func(e *ensemble) (bool, string, error) {
 			result, err := e.get(wire.GetACL(e.store.root))
 			for _, acl := range result.ACL {
 				if acl.Scheme == "world" {
@@ -231,8 +228,7 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 				}
 			}
 			return false, fmt.Sprintf("%s has no rights for everybody", e.store.root), err
-		},
-	},
+		}),
 }
 
 // tryEphemeral tries to create an ephemeral node, in a transaction that fails later and so
@@ -268,11 +264,10 @@ func (e *ensemble) alone(servers []string, calls ...*wire.Call) error {
 }
 
 var memberProbes = []diagnosis.Probe[*member]{
-	{
-		Check: diagnosis.New("zookeeper.ensemble", store.LevelFailure,
-			"clients of different ensembles do not know of each other's locks: two clients hold one name",
-			"name only servers of one ensemble in the URL, the same for all programs"),
-		Look: func(m *member) (bool, string, error) {
+	probe("zookeeper.ensemble", store.LevelFailure,
+		"clients of different ensembles do not know of each other's locks: two clients hold one name",
+		"name only servers of one ensemble in the URL, the same for all programs",
+		func(m *member) (bool, string, error) {
 			if m.rootErr != nil {
 				return false, "", m.rootErr
 			}
@@ -285,51 +280,42 @@ var memberProbes = []diagnosis.Probe[*member]{
 				return true, fmt.Sprintf("%s of this server is another node", m.store.root), nil
 			}
 			return false, "this server has the same nodes", err
-		},
-	},
-	{
-		Check: diagnosis.New("zookeeper.read-only", store.LevelFailure,
-			"the server is cut off from the others and serves old data, so nothing is granted there",
-			"see whether a majority of the servers is up and can reach each other"),
-		Look: func(m *member) (bool, string, error) {
+		}),
+	probe("zookeeper.read-only", store.LevelFailure,
+		"the server is cut off from the others and serves old data, so nothing is granted there",
+		"see whether a majority of the servers is up and can reach each other",
+		func(m *member) (bool, string, error) {
 			if strings.Contains(m.replies["srvr"], "not currently serving requests") {
 				return true, "the server does not serve: it has no leader", nil
 			}
 			mode, err := m.field("srvr", "Mode", ":")
 			return mode == "read-only", "mode " + mode, err
-		},
-	},
-	{
-		Check: diagnosis.New("zookeeper.fsync", store.LevelFailure,
-			"the server does not wait for its disk (forceSync=no): a crash of machines loses grants, and two clients hold one name",
-			"start ZooKeeper without forceSync=no"),
-		Look: func(m *member) (bool, string, error) {
+		}),
+	probe("zookeeper.fsync", store.LevelFailure,
+		"the server does not wait for its disk (forceSync=no): a crash of machines loses grants, and two clients hold one name",
+		"start ZooKeeper without forceSync=no",
+		func(m *member) (bool, string, error) {
 			count, err := m.field("mntr", "zk_cnt_fsynctime", "\t")
 			if n, _ := strconv.ParseFloat(count, 64); n == 0 {
 				return true, "the server never synced its log", err
 			}
 			return false, fmt.Sprintf("the server synced its log %s times", count), err
-		},
-	},
-	{
-		Check: diagnosis.New("zookeeper.connections", store.LevelWarning,
-			"a server refuses more connections than that from one address; each program has one, so many programs on one host or behind one address cannot connect",
-			"maxClientCnxns=500 in zoo.cfg, or 0 for no limit"),
-		Look: func(m *member) (bool, string, error) {
+		}),
+	probe("zookeeper.connections", store.LevelWarning,
+		"a server refuses more connections than that from one address; each program has one, so many programs on one host or behind one address cannot connect",
+		"maxClientCnxns=500 in zoo.cfg, or 0 for no limit",
+		func(m *member) (bool, string, error) {
 			text, err := m.field("conf", "maxClientCnxns", "=")
 			n, err2 := strconv.Atoi(text)
 			return n > 0 && n <= fewConnections, "maxClientCnxns " + text, cmp.Or(err, err2)
-		},
-	},
-	{
-		Check: diagnosis.New("zookeeper.commands", store.LevelNote,
-			"settings that only these commands report are unknown",
-			"4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg"),
-		Look: func(m *member) (bool, string, error) {
+		}),
+	probe("zookeeper.commands", store.LevelNote,
+		"settings that only these commands report are unknown",
+		"4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg",
+		func(m *member) (bool, string, error) {
 			if hidden := m.hidden(); len(hidden) > 0 {
 				return true, "the server does not reply to " + strings.Join(hidden, ", "), nil
 			}
 			return false, "the server replies to " + strings.Join(words, ", "), cmp.Or(m.errs["srvr"], m.errs["mntr"], m.errs["conf"])
-		},
-	},
+		}),
 }
