@@ -2,7 +2,6 @@ package zkstore
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -37,8 +36,8 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 	return answer, s.explain(err)
 }
 
-// takeFree takes a name that is not in use. One transaction creates the parent and the node, so
-// no other request can be in front. It returns errChanged if the parent exists.
+// takeFree takes a name that is not in use. One transaction creates the parent and the node, so no other
+// request can be in front. It returns errChanged if the parent exists.
 func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.Answer, err error) {
 	parent, bucket := s.place(req.Name)
 	c := newClaim(req, parent)
@@ -70,21 +69,16 @@ func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.
 	return answer, err
 }
 
-// granted returns the answer to a request that was granted.
 func (s *Store) granted(ctx context.Context, c *claim, waiters int) (store.Answer, error) {
 	rec, err := s.settle(ctx, c)
 	if err != nil {
-		if errors.Is(err, store.ErrInvalid) {
-			err = errors.Join(err, s.undo(ctx, c))
-		}
-		return store.Answer{}, err
+		return store.Answer{}, s.undoInvalid(ctx, c, err)
 	}
 	return store.Answer{Token: rec.token, Tokens: rec.Tokens, TTL: rec.TTL, Waiters: waiters}, nil
 }
 
-// grant makes the waiter at place i a holder, or restarts the TTL of a holder. It needs a write
-// in this session that a majority has agreed on, because a read from one server may be outdated,
-// and the session may have ended.
+// grant makes the waiter at place i a holder, or restarts the TTL of a holder. It needs a write in this
+// session, because a read from one server may be outdated, and the session may have ended.
 func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int) (answer store.Answer, err error) {
 	rec.granted = true
 	if err = s.save(ctx, c, rec); err != nil {
@@ -99,8 +93,8 @@ func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int
 	return s.granted(ctx, c, q.waiters(holders, i))
 }
 
-// save writes the record of a claim. If the node is gone or was changed by another client, the
-// claim is forgotten and the error is errChanged. The calls in behind are sent after the write.
+// save writes the record of a claim. If the node is gone or was changed by another client, the claim is
+// forgotten and the error is errChanged. The calls in behind are sent after the write.
 func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.Call) error {
 	s.mu.Lock()
 	w := &write{ctx: ctx, name: c.Name, ops: []wire.Op{wire.Set(c.path(), rec.encode(), c.version)}}
@@ -138,8 +132,7 @@ func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.
 	return set.Err
 }
 
-// ensure creates a node and its ancestors, if they do not exist. They are containers: the
-// servers remove them when they are empty.
+// ensure creates a node and its ancestors, if they do not exist. The servers remove them when they are empty.
 func (s *Store) ensure(ctx context.Context, path string) error {
 	create := func() error { return s.wire.Do(ctx, &wire.Call{Op: wire.Create(path, nil, s.acl, wire.Container)}) }
 	err := create()

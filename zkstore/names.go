@@ -2,6 +2,7 @@ package zkstore
 
 import (
 	"fmt"
+	"hash/fnv"
 	"net/url"
 	"strconv"
 	"strings"
@@ -9,22 +10,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// buckets is the number of nodes over which the names are spread, so that a listing can read a
-// part of them at a time.
-const buckets = 64
+const buckets = 64 // nodes over which the names are spread, so that a listing can read a part of them
 
 // place returns the parent of a name's requests and the bucket that contains it.
 func (s *Store) place(name string) (parent, bucket string) {
-	h := uint32(2166136261) // FNV-1a, which must never change
-	for i := 0; i < len(name); i++ {
-		h = (h ^ uint32(name[i])) * 16777619
-	}
-	bucket = fmt.Sprintf("%s/%02x", s.root, h%buckets)
+	h := fnv.New32a() // this choice must never change
+	_, _ = h.Write([]byte(name))
+	bucket = fmt.Sprintf("%s/%02x", s.root, h.Sum32()%buckets)
 	return bucket + "/" + encode(name), bucket
 }
 
-// encode returns the node of a name, which is different for each name. ZooKeeper does not allow
-// slashes and control characters in the name of a node, nor the names "." and "..".
+// encode returns the node of a name. ZooKeeper does not allow slashes and control characters in the name
+// of a node, nor the names "." and "..".
 func encode(name string) string {
 	node := url.PathEscape(name)
 	if strings.HasPrefix(node, ".") {
@@ -39,8 +36,8 @@ func decode(node string) (name string, ok bool) {
 	return name, err == nil && encode(name) == node
 }
 
-// A node is one child of a name: a request, a grant, or a kept record. Its name contains the
-// parameters of the request, so that a list of the children is usually enough:
+// A node is one child of a name. Its name contains the parameters of the request, so that a list of the
+// children is usually enough:
 //
 //	x1.0-ID-0000000007    exclusive (s shared, p permits), weight and limit, identity, number
 //	X1.0-ID-0000000007    the same, of an attempt that does not wait

@@ -21,18 +21,15 @@ type queue struct {
 	unknown error // there is a node of a later format: the name must not be granted
 }
 
-// look sends calls and then reads the queue of a name. The caller checks the errors of the calls.
-// It returns nil if the name is not in use, and removes kept records whose time is over.
+// look sends calls and then reads the queue of a name. It returns nil if the name is not in use, and
+// removes kept records whose time is over.
 //
 // One server may be behind the others, so one of the calls is a Sync, unless the caller has just
 // written or received an event from this server, and needs nothing newer than that.
 func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (*queue, error) {
 	list := &wire.Call{Op: wire.Children(parent, false)}
-	if err := s.wire.Do(ctx, append(before, list)...); err != nil && err == ctx.Err() {
-		return nil, err // the calls may still be in flight
-	}
-	if list.Err != nil {
-		return nil, ignoreNoNode(list.Err)
+	if err := s.wire.Do(ctx, append(before, list)...); err != nil {
+		return nil, ignoreNoNode(err)
 	}
 	q := &queue{parent: parent, nodes: make([]node, 0, len(list.Children))}
 	for _, name := range list.Children {
@@ -57,8 +54,7 @@ func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (
 	return q, nil
 }
 
-// stillKept reads the record that a release kept. It removes the record if its time is over by
-// the clock of the servers.
+// stillKept reads a kept record, and removes it if its time is over by the clock of the servers.
 func (s *Store) stillKept(ctx context.Context, q *queue, n *node) (bool, error) {
 	recs, err := s.read(ctx, q, *n)
 	if err != nil || recs[0].record == nil {
@@ -102,9 +98,7 @@ func (s *Store) read(ctx context.Context, q *queue, nodes ...node) ([]standing, 
 		if err != nil {
 			return nil, err
 		}
-		if rec.since == 0 {
-			rec.since = call.Stat.Mtime
-		}
+		rec.since = cmp.Or(rec.since, call.Stat.Mtime)
 		if rec.granted && rec.token == 0 {
 			t, err := s.table(ctx)
 			if err != nil {
@@ -163,26 +157,18 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		before = append(before, s.join(parent, req))
 	}
 	q, err := s.look(ctx, parent, before...)
-	for _, call := range before {
-		if err == nil {
-			err = call.Err
-		}
-	}
 	if err == nil && q != nil {
 		err = q.unknown
 	}
-	if c := s.claimOf(k); c != nil && errors.Is(err, store.ErrInvalid) {
-		return answer, errors.Join(err, s.undo(ctx, c))
-	}
 	if err != nil || q == nil {
-		return answer, changed(err)
+		return answer, changed(s.undoInvalid(ctx, s.claimOf(k), err))
 	}
 	i := q.find(req.ID)
 	c = s.claimOf(k)
 	ended := i >= 0 && q.nodes[i].kept && q.nodes[i].rec.state != store.Held
 	if c != nil && (i < 0 || ended || c.node != q.nodes[i].name) {
-		// The node was removed by Break or has expired. Or a reply was lost, and the identity has
-		// a place that this handle did not know of. In that case that place counts.
+		// The node was removed by Break or has expired. Or a reply was lost, and the identity has a place
+		// that this handle did not know of, which counts.
 		if err := s.undo(ctx, c); err != nil || i < 0 {
 			return answer, changed(err)
 		}
@@ -229,8 +215,8 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	return s.decide(ctx, c, q, i, req, room)
 }
 
-// join puts a request at the end of the queue. If the identity has a place that this handle does
-// not know of, reading the queue afterwards finds both.
+// join puts a request at the end of the queue. If the identity has a place that this handle does not know
+// of, reading the queue afterwards finds both.
 func (s *Store) join(parent string, req *store.Request) *wire.Call {
 	c := newClaim(req, parent)
 	op := wire.Create(parent+"/"+requestNode(req), c.rec.encode(), s.acl, wire.EphemeralSequential)
@@ -245,9 +231,9 @@ func (s *Store) join(parent string, req *store.Request) *wire.Call {
 	}}
 }
 
-// decide grants the request if it is its turn, and refuses it otherwise. The request has the
-// claim c at place i. A request that does not wait has no claim at first: it joins the queue only
-// if it can be granted. Room is the watch of the parent if c is known to be next.
+// decide grants the request with the claim c at place i if it is its turn, and refuses it otherwise. A
+// request that does not wait has no claim at first: it joins the queue only if it can be granted. Room is
+// the watch of the parent if c is known to be next.
 func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *store.Request, room <-chan struct{}) (answer store.Answer, err error) {
 	front := room
 	if i > 0 && req.Queue && room == nil {
@@ -258,10 +244,8 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 		answer, err = s.refuse(ctx, q, i, req)
 	}
 	switch {
-	case errors.Is(err, store.ErrInvalid) && c != nil:
-		return answer, errors.Join(err, s.undo(ctx, c))
 	case err != nil:
-		return answer, err
+		return answer, s.undoInvalid(ctx, c, err)
 	case turn && c == nil:
 		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req))) // then read the queue again
 	case turn:
@@ -284,11 +268,10 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 	return answer, nil
 }
 
-// isTurn reports whether a request can be granted at place i: it is the first, or it may hold the
-// name together with the requests in front of it. For that it reads the data of the last granted
-// request in front. The error is errChanged if that request has left, because a kept record may
-// have taken its place. The error matches ErrInvalid if the request can never be combined with
-// another one.
+// isTurn reports whether a request can be granted at place i: it is the first, or it may hold the name
+// together with those in front of it. For that it reads the data of the last granted request in front. The
+// error is errChanged if that one has left, because a kept record may have taken its place. The error
+// matches ErrInvalid if the request can never be combined with another one.
 func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request) (bool, error) {
 	weight, alike := 0, true
 	for j, n := range q.nodes {
@@ -305,11 +288,8 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 	var u store.Usage
 	for j := i - 1; j >= 0; j-- {
 		recs, err := s.read(ctx, q, q.nodes[j])
-		if err == nil && recs[0].record == nil {
-			err = errChanged
-		}
-		if err != nil {
-			return false, err
+		if err != nil || recs[0].record == nil {
+			return false, changed(err)
 		}
 		rec := recs[0].record
 		if !rec.granted && q.nodes[j].try {
@@ -326,7 +306,7 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 }
 
 // holders counts the holders of a name, and reads the records of up to most of them. A holder that has left
-// since the queue was listed counts, and its record is nil.
+// since the queue was listed counts, with a record that is nil.
 func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []standing, err error) {
 	for most = min(most, len(q.nodes)); n < most; {
 		end := most

@@ -2,6 +2,7 @@ package zkstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
@@ -76,6 +77,14 @@ func (s *Store) remove(ctx context.Context, c *claim, version int32) error {
 // undo removes the node of a request, if it is still there.
 func (s *Store) undo(ctx context.Context, c *claim) error {
 	return ignoreNoNode(s.remove(ctx, c, wire.AnyVersion))
+}
+
+// undoInvalid removes the node of a request, if there is one, that can never be granted for the reason in err.
+func (s *Store) undoInvalid(ctx context.Context, c *claim, err error) error {
+	if c != nil && errors.Is(err, store.ErrInvalid) {
+		return errors.Join(err, s.undo(ctx, c))
+	}
+	return err
 }
 
 // Release ends a grant, or keeps its name closed for a time; see [store.Store].

@@ -21,12 +21,10 @@ const (
 	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. The place of a
 	// process that died lasts as long as its session, so this need not be short.
 	defaultHeartbeat = 20 * time.Second
-	minTTL           = 100 * time.Millisecond // several round trips to a server nearby
 
-	// looks bounds how often an attempt starts again because the queue has changed. On a
-	// contended name every second attempt may have to start again.
-	looks        = 40
-	requestLimit = 2 * time.Second // bounds Close, and requests in the background
+	minTTL       = 100 * time.Millisecond // several round trips to a server nearby
+	requestLimit = 2 * time.Second        // bounds Close, and requests in the background
+	looks        = 40                     // how often an attempt may start again because the queue has changed
 )
 
 var (
@@ -36,7 +34,7 @@ var (
 	errChanged             = errors.New("zookeeper store: other clients changed the queue at every attempt; ask again")
 )
 
-// again repeats an attempt that fails with errChanged.
+// again repeats an attempt that fails with errChanged, as every second one may on a contended name.
 func again(attempt func() error) (err error) {
 	for range looks {
 		if err = attempt(); err != errChanged {
@@ -72,8 +70,8 @@ type Store struct {
 	sweep   sweep
 }
 
-// A claim is a node of the current session, for a waiter or a grant, or a record that a release
-// kept. It is changed with the mutex held, in the order of the servers' replies.
+// A claim is a node of the current session, for a waiter or a grant, or a record that a release kept. It
+// is changed with the mutex held, in the order of the servers' replies.
 type claim struct {
 	wake.Key
 	parent  string
@@ -159,9 +157,8 @@ func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 	s.session = id
 }
 
-// adopt records a node of this session with its Stat, and starts its timer. The caller holds the
-// mutex and handles replies in their order, so the current session is the one that created the
-// node.
+// adopt records a node of this session with its Stat, and starts its timer. The caller holds the mutex and
+// handles replies in their order, so the current session is the one that created the node.
 func (s *Store) adopt(c *claim, stat *wire.Stat) {
 	if old := s.claims[c.Key]; old != nil && old != c {
 		s.forgetLocked(old)
@@ -211,9 +208,8 @@ func (s *Store) state(c *claim) (rec record, zxid int64) {
 	return c.rec, c.zxid
 }
 
-// Close ends this handle and its session. Waiting calls end, and later calls fail with
-// [store.ErrClosed]. Grants that were not released stay until their TTL is over. A second Close
-// does nothing.
+// Close ends this handle and its session. Waiting calls end, and later calls fail with [store.ErrClosed].
+// Grants that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil
@@ -227,8 +223,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// leaveGrants replaces the grants of this session by nodes that outlive it until their TTL is
-// over. It reports whether it replaced all of them.
+// leaveGrants replaces the grants of this session by nodes that outlive it until their TTL is over, and
+// reports whether it replaced all of them.
 func (s *Store) leaveGrants(ctx context.Context) bool {
 	s.mu.Lock()
 	var calls []*wire.Call

@@ -12,29 +12,26 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A token is computed from the zxid, the number of the change that granted it. A zxid is greater
-// than those of all earlier changes, but it has 64 bits, 32 of which count elections, and a
-// token has 53. So zxids are cut into segments of at most span, and each zxid of a segment
-// stands for a block of tokens:
+// A token is computed from the zxid, the number of the change that granted it. A zxid is greater than those
+// of all earlier changes, but it has 64 bits, 32 of which count elections, and a token has 53. So zxids are
+// cut into segments of at most span, and each zxid of a segment stands for a block of tokens:
 //
 //	token = offset + (zxid - start) × block
 //
-// A segment starts with the change that adds it to the table in the node ROOT/token. Its offset
-// is above all tokens of the previous segment. So a token follows from the zxid of its grant and
-// from entries that never change: a lost reply does not matter. A segment is added when the last
-// one is used up, after an election, which makes zxids jump, and for tokens above a floor.
+// A segment starts with the change that adds it to the table in the node ROOT/token. Its offset is above all
+// tokens of the previous segment. So a token follows from the zxid of its grant and from entries that never
+// change: a lost reply does not matter. A segment is added when the last one is used up, after an election,
+// which makes zxids jump, and for tokens above a floor.
 const (
-	// block is how many tokens a change has, for hand-overs between goroutines. At a constant
-	// rate of 20,000 changes a second, which is more than most ensembles can handle, tokens last
-	// for 2^53 / (256 × 20,000/s) = 1.76e9 s, 55 years.
+	// block is how many tokens a change has. At a constant rate of 20,000 changes a second, tokens last for
+	// 2^53 / (256 × 20,000/s) = 1.76e9 s, 55 years.
 	block = 256
 
-	// span bounds how many tokens an election wastes: with span × block = 2^26 there can be
-	// 2^27 elections. The cost of adding a segment every 262,144 changes is negligible.
+	// span bounds how many tokens an election wastes: with span × block = 2^26 there can be 2^27 elections.
 	span = 1 << 18
 
-	// maxSegments is how many segments the table has. The token of a grant is not known to other
-	// clients if so many segments were added since.
+	// maxSegments is the size of the table. The token of a grant is not known to other clients if so many
+	// segments were added since.
 	maxSegments = 32
 )
 
@@ -44,9 +41,8 @@ type segment struct{ start, offset int64 }
 // before it replies to a later request, so the table covers every zxid in a reply.
 type table struct {
 	known    bool
-	exists   bool
 	version  int32
-	segments []segment // the newest first
+	segments []segment // the newest first; none if the node does not exist
 }
 
 // newest returns the newest segment, or the zero value if there is none.
@@ -67,8 +63,8 @@ func (t *table) at(zxid int64) (token int64, ok bool) {
 	return 0, false
 }
 
-// encode returns the table with one more segment, which starts with the change that writes it.
-// Earlier segments stay, for grants whose records have no token.
+// encode returns the table with one more segment, which starts with the change that writes it. Earlier
+// segments stay, for grants whose records have no token.
 func (t *table) encode(offset int64) []byte {
 	data := fmt.Appendf(nil, "%d %d", recordVersion, offset)
 	for _, g := range t.segments[:min(len(t.segments), maxSegments-1)] {
@@ -78,30 +74,29 @@ func (t *table) encode(offset int64) []byte {
 }
 
 func (t *table) decode(data []byte, stat *wire.Stat) error {
+	unknown := unknownFormat(fmt.Sprintf("token with %.40q", data))
 	var numbers []int64
 	for field := range strings.FieldsSeq(string(data)) {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			numbers = nil
-			break
+			return unknown
 		}
 		numbers = append(numbers, n)
 	}
 	if len(numbers) < 2 || len(numbers)%2 != 0 || numbers[0] != recordVersion {
-		return unknownFormat(fmt.Sprintf("token with %.40q", data))
+		return unknown
 	}
 	numbers[0] = stat.Mzxid // the newest segment starts with this change
 	t.segments = nil
 	for g := range slices.Chunk(numbers, 2) {
 		t.segments = append(t.segments, segment{start: g[0], offset: g[1]})
 	}
-	t.version, t.exists, t.known = stat.Version, true, true
+	t.version, t.known = stat.Version, true
 	return nil
 }
 
 func (s *Store) tablePath() string { return s.root + "/token" }
 
-// table returns the table, and reads it if it is not known.
 func (s *Store) table(ctx context.Context) (t table, err error) {
 	err = again(func() error {
 		s.mu.Lock()
@@ -141,15 +136,15 @@ func (s *Store) raise(ctx context.Context, zxid, floor int64) error {
 		if token, ok := t.at(max(zxid, t.newest().start) + 1); ok && token > floor {
 			return nil
 		}
-		offset := floor + 1
-		if t.exists {
+		offset, exists := floor+1, len(t.segments) > 0
+		if exists {
 			offset = max(offset, t.newest().offset+span*block)
 		}
 		if offset > store.MaxToken {
 			return store.NoTokens(floor)
 		}
 		op := wire.Set(s.tablePath(), t.encode(offset), t.version)
-		if !t.exists {
+		if !exists {
 			op = wire.Create(s.tablePath(), t.encode(offset), s.acl, wire.Persistent)
 		}
 		err = s.wire.Do(ctx, &wire.Call{Op: op})
@@ -209,8 +204,8 @@ type clock struct {
 
 const clockLife = 10 * time.Second // how long a known time is used; after that, another server may be the leader
 
-// now returns the servers' time in ms. It is never ahead of their clock, so nothing ends early. If
-// the client may not write, or the root does not exist, now returns the time of this host.
+// now returns the servers' time in ms. It is never ahead of their clock, so nothing ends early. If the client
+// may not write, or the root does not exist, now returns the time of this host.
 func (s *Store) now(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	c := s.clock

@@ -9,14 +9,11 @@ import (
 )
 
 const (
-	// maxInFlight is how many writes may be in flight before further ones queue up. Queued writes
-	// are sent in one transaction when a reply arrives.
-	maxInFlight = 4
+	maxInFlight = 4  // writes, before further ones are batched
+	maxBatch    = 64 // writes in a transaction, each of 5 kB at most; servers refuse a megabyte
 
-	maxBatch = 64 // writes in a transaction, each of 5 kB at most; servers refuse a megabyte
-
-	// farPause bounds how long queued writes wait for a reply on a slow network. It is longer
-	// than a busy server nearby takes to reply, because such a server needs few large batches.
+	// farPause bounds how long queued writes wait for a reply on a slow network. It is longer than a busy
+	// server nearby takes to reply, because such a server needs few large batches.
 	farPause = 20 * time.Millisecond
 )
 
@@ -30,9 +27,8 @@ type write struct {
 	err  error
 }
 
-// write sends a write. If its context ends, the write may still be executed, but it is not sent
-// after write has returned. So a later request of the caller, such as that of Leave, finds what the
-// write has left.
+// write sends a write. If its context ends, it may still be executed, but it is not sent after write has
+// returned. So a later request of the caller, such as that of Leave, finds what it has left.
 func (s *Store) write(w *write) error {
 	then := func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }
 	alone := func() {
@@ -54,9 +50,9 @@ func (s *Store) write(w *write) error {
 	return w.err
 }
 
-// sendWrites sends writes as one transaction, and sets the error of each unless it is refused. It
-// does not send a write whose caller gave up before there was a connection, and it stops waiting
-// for a connection when all callers have given up.
+// sendWrites sends writes as one transaction, and sets the error of each unless it is refused. It does not
+// send a write whose caller gave up before there was a connection, and stops waiting for one when all
+// callers have given up.
 func (s *Store) sendWrites(batch []*write) (refused bool) {
 	waiting := func() bool { // drops the writes whose callers have given up
 		batch = slices.DeleteFunc(batch, func(w *write) bool { w.err = w.ctx.Err(); return w.err != nil })
