@@ -67,14 +67,13 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 	return store.Answer{}, err
 }
 
-// look reads the name again.
 func (a *attempt) look(ctx context.Context) (err error) {
 	a.snap, err = a.s.look(ctx, a.key)
 	return err
 }
 
-// lease gets a lease for the grant. If an earlier attempt got no reply, it gets the lease of that
-// attempt, because the earlier attempt may have been granted with it, or may still be.
+// lease gets a lease for the grant: if an earlier attempt got no reply, the lease of that attempt, which
+// may have been granted with it, or may still be.
 func (a *attempt) lease(ctx context.Context) error {
 	if a.spare != nil {
 		return nil
@@ -121,8 +120,7 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 		}
 		return answer, false, err
 	}
-	// A kept record of this identity is a grant that ended. The identity must not be granted
-	// again beside its own record.
+	// A kept record of this identity is a grant that ended, beside which it must not be granted again.
 	fits := own == nil && a.snap.admits(a.req)
 	first := a.snap.place == 1 || a.snap.queue == 0
 	switch {
@@ -199,8 +197,7 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	return answer, true, nil
 }
 
-// unchanged returns conditions that hold if no key was added that excludes the request. Deleted
-// keys do not matter. For a reader, further readers do not matter either.
+// unchanged returns conditions that hold if no key was added that excludes the request.
 func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	keys, name := &a.s.keys, a.req.Name
 	start, end, revision := keys.name(name), keys.behind(name), a.snap.revision
@@ -227,8 +224,8 @@ func (a *attempt) unsure(l *lease) {
 	a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
 }
 
-// giveBack recycles a lease that was not needed. If an earlier attempt without a reply used it, and
-// it cannot be revoked now, Leave has to revoke it.
+// giveBack recycles a lease that was not needed. If an earlier attempt without a reply used it, and it
+// cannot be revoked now, Leave has to revoke it.
 func (a *attempt) giveBack(ctx context.Context) {
 	l := a.spare
 	if l == nil || !l.unsure.Load() {
@@ -238,8 +235,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 	}
 }
 
-// granted records that the lease now belongs to the grant, and recycles the lease of the place in
-// the queue.
+// granted records that the lease now belongs to the grant, and recycles the lease of the place in the queue.
 func (a *attempt) granted(ctx context.Context, revision int64) {
 	var place *lease
 	a.s.change(a.key, func(c *claim) {
@@ -256,8 +252,7 @@ func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.
 		return answer, false, err
 	}
 	if a.spare != nil && a.spare.id == own.lease {
-		// An earlier attempt without a reply has been granted since, with the lease that this
-		// attempt has as its spare. That lease must not be recycled.
+		// An earlier attempt without a reply has been granted since, so its lease must not be recycled.
 		l := a.spare
 		a.spare = nil
 		a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, own.Mode })
@@ -332,7 +327,8 @@ func (a *attempt) beat(ctx context.Context) (bool, error) {
 func (a *attempt) leaveQueue(ctx context.Context) error {
 	s := a.s
 	if c, _ := s.claim(a.key); c.place != nil {
-		if _, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{remove(s.keys.key(a.req.Name, kindWaiting, c.place.id))}}); err != nil {
+		place := remove(s.keys.key(a.req.Name, kindWaiting, c.place.id))
+		if _, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{place}}); err != nil {
 			c.place.unsure.Store(true) // it may still be executed, and must not affect another identity
 			return err
 		}
@@ -354,10 +350,7 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 // refuse returns the refusal, and watches for the change that a queued request waits for.
 func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error) {
 	s, snap := a.s, a.snap
-	r := &store.Refusal{
-		Place: snap.place, Waiters: snap.others(),
-		Again: s.config.heartbeat / 2,
-	}
+	r := &store.Refusal{Place: snap.place, Waiters: snap.others(), Again: s.config.heartbeat / 2}
 	if !a.req.Queue {
 		r.Place = 0 // it has left the queue
 	} else {
@@ -367,22 +360,22 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 		return r, nil
 	}
 	now := time.Now()
-	for i := range min(len(snap.holders), store.MaxHolders) {
-		left, err := s.waits.left(ctx, a.key, snap.holders[i].lease)
+	for _, h := range snap.holders[:min(len(snap.holders), store.MaxHolders)] {
+		left, err := s.waits.left(ctx, a.key, h.lease)
 		if err != nil {
 			return nil, err
 		}
-		r.Holders = append(r.Holders, snap.holders[i].holder(now, left))
+		r.Holders = append(r.Holders, h.holder(now, left))
 	}
 	return r, nil
 }
 
 // watched returns the keys that must change before a queued request can be granted.
 //
-// A waiter that is not the first watches the waiter in front of it, whose key is deleted when
-// that waiter is granted, leaves or dies. It also watches for a record that closes the name as
-// done, which concerns all waiters. The first waiter must wait until all conflicting holders are
-// gone, so watching one of them is enough. Only for permits can any single holder make room.
+// A waiter that is not the first watches the waiter in front of it, whose key is deleted when that waiter
+// is granted, leaves or dies. It also watches for a record that closes the name as done, which concerns all
+// waiters. The first waiter must wait until all conflicting holders are gone, so watching one of them is
+// enough. Only for permits can any single holder make room.
 func (a *attempt) watched(fits bool) []watch {
 	keys, name := &a.s.keys, a.req.Name
 	if a.snap.place > 1 {

@@ -12,11 +12,8 @@ import (
 )
 
 const (
-	// maxFlying is how many transactions are in flight before further ones are batched.
-	maxFlying = 4
-
-	// maxBatch bounds the size of a batch.
-	maxBatch = 64
+	maxFlying = 4  // how many transactions are in flight before further ones are batched
+	maxBatch  = 64 // size of a batch
 )
 
 // batched is a transaction on one name.

@@ -13,25 +13,21 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 )
 
-// conns are the connections of a client that this package made. A connection to a server that
-// hangs can be closed: calls and watches then use the other servers until that server answers
-// again. Without this, gRPC would send it a part of all calls for another 13 seconds.
-//
-// With TLS, the connections are made here and not by gRPC, which reads certificates only once.
+// conns are the connections of a client that this package made. A connection to a server that hangs can
+// be closed: calls and watches then use the other servers until it answers again. Otherwise gRPC would
+// send it a part of all calls for another 13 seconds, and would read certificates only once.
 type conns struct {
 	files *tlsurl.Source // nil without TLS
 	mu    sync.Mutex
 	all   map[string]*conn // by their local address
 }
 
-// A conn records when it last received something.
 type conn struct {
 	net.Conn
 	owner *conns
 	heard atomic.Int64 // when something was last received, since base
 }
 
-// dial is the dialer of gRPC.
 func (c *conns) dial(ctx context.Context, addr string) (net.Conn, error) {
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", addr)

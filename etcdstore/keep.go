@@ -62,17 +62,16 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (err er
 	}
 }
 
-// An unsettled is a kept record whose lease or write got no reply. It may have been written
-// already, or may still be written later. The lease of such a record may live for weeks, so it
-// must not be left behind without the record.
+// An unsettled is a kept record whose lease or write got no reply. It may have been written, or may still
+// be. Its lease may live for weeks, so it must not be left behind without the record.
 type unsettled struct {
 	lease int64
 	grant record // the grant that the write replaces
 	kept  string // the key of the record; empty if no write was sent
 }
 
-// settle finds out whether a kept record was written. If it was not, settle makes sure that it
-// never will be, and revokes the lease.
+// settle finds out whether a kept record was written. If not, it makes sure that it never will be, and
+// revokes the lease.
 func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept bool, err error) {
 	if u.kept != "" {
 		// Writing the grant once more changes the revision that the write depends on.
@@ -101,9 +100,8 @@ func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept boo
 	return kept, nil
 }
 
-// settleAll settles the kept records of all identities and returns the outcome for one of them.
-// Usually there are none. A record of another identity that cannot be settled now is tried again
-// at the next call.
+// settleAll settles the kept records of all identities, usually none, and returns the outcome for one of
+// them. A record of another identity that cannot be settled now is tried again at the next call.
 func (s *Store) settleAll(ctx context.Context, of claimKey) (kept bool, err error) {
 	s.mu.Lock()
 	all := maps.Clone(s.unsettled)

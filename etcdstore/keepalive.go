@@ -21,13 +21,11 @@ const (
 	// a renewal after a sixth of the TTL.
 	keepPart = 10
 
-	// keepChunk is how many keep-alives are sent before their replies are read.
-	keepChunk = 1000
+	keepChunk = 1000 // how many keep-alives are sent before their replies are read
 )
 
 // A keeper sends the keep-alives of a store on one stream. The stream stays open, because the client
-// library logs in for each stream. Calls that arrive while replies are missing are sent together
-// afterwards.
+// library logs in for each stream. Calls that arrive while replies are missing are sent together afterwards.
 type keeper struct {
 	store *Store
 	wg    sync.WaitGroup
@@ -43,7 +41,6 @@ type keeper struct {
 	cancel context.CancelFunc // ends the stream, or the attempt to open it
 }
 
-// A keepCall has the keep-alives of one call.
 type keepCall struct {
 	leases []*lease
 	alive  []bool
@@ -51,7 +48,6 @@ type keepCall struct {
 	done   chan struct{}
 }
 
-// keep sends keep-alives and waits for the replies.
 func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
 	call, began := &keepCall{leases: leases, done: make(chan struct{})}, sinceBase()
 	k.mu.Lock()
@@ -94,8 +90,8 @@ func (k *keeper) gaveUp(leases []*lease, waited time.Duration) {
 	}
 }
 
-// run sends calls until none is waiting. The stream may have ended since its last use, for example
-// because its login has expired. So calls that fail on an old stream are sent again on a new one.
+// run sends calls until none is waiting. Calls that fail on an old stream are sent again on a new one,
+// because the old one may have ended since its last use, for example because its login has expired.
 func (k *keeper) run() {
 	for {
 		k.mu.Lock()
@@ -179,7 +175,6 @@ func (k *keeper) open(now time.Duration) (stream pb.Lease_LeaseKeepAliveClient, 
 	return stream, err
 }
 
-// end ends the stream, if there is one.
 func (k *keeper) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // defaultPrefix is the prefix of all keys unless the URL or an option sets another one.
 const defaultPrefix = "holdfast"
 
-// The letter after the name is the kind of the key. The letters are ordered so that all holders are
-// one range of keys, and all holders that exclude a reader are one range as well.
+// The letter after the name is the kind of the key. All holders are one range of keys, and so are all
+// holders that exclude a reader.
 const (
 	kindCooling   = 'c'
 	kindDone      = 'd'
@@ -39,8 +39,8 @@ func kindOf(mode store.Mode) byte {
 	return kindExclusive
 }
 
-// The separator is between a name and the rest of its key. Names have no control characters, so
-// no key of another name is between the keys of a name.
+// The separator is between a name and the rest of its key. Names have no control characters, so no key of
+// another name is between the keys of a name.
 const (
 	separator      = "\t"
 	afterSeparator = "\n" // the next byte: greater than all keys of a name
@@ -59,16 +59,12 @@ func newKeys(prefix string) keys {
 // name returns the prefix of all keys of a name.
 func (k *keys) name(name string) string { return k.locks + name + separator }
 
-// behind returns a key greater than all keys of a name, and less than the keys of names that
-// start with that name.
+// behind returns a key greater than all keys of a name, and less than those of names that start with it.
 func (k *keys) behind(name string) string { return k.locks + name + afterSeparator }
 
-// key returns the key of a grant, a kept record or a waiter with that lease. There is at most one
-// exclusive grant, always under the same key.
-//
-// The identity is in the value, not in the key. etcd keeps a trace of every deleted key until it is
-// compacted, and a read of a name has to skip these traces. Leases are reused, so there are few
-// keys named after leases.
+// key returns the key of a grant, a kept record or a waiter with that lease. An exclusive grant always has
+// the same key. The identity is not in the key: etcd keeps a trace of every deleted key until it is
+// compacted, and a read of a name has to skip these traces. Leases are reused, so few keys have their names.
 func (k *keys) key(name string, kind byte, lease int64) string {
 	key := k.name(name) + string(rune(kind))
 	if kind == kindExclusive {
@@ -109,7 +105,7 @@ func newRecord(req *store.Request) record {
 	return record{V: format, ID: req.ID, Mode: req.Mode, Weight: req.Weight, Limit: req.Limit, Owner: req.Owner, Meta: req.Meta, Since: time.Now()}
 }
 
-// A stored is the form in which a record is stored. Its mode is a number, not a text.
+// A stored is a record whose mode is a number, not a text.
 type stored struct {
 	*fields
 	Mode int
@@ -117,7 +113,6 @@ type stored struct {
 
 type fields record // without the methods of a record
 
-// value returns the value to store.
 func (r *record) value() []byte {
 	value, _ := json.Marshal(stored{(*fields)(r), int(r.Mode)}) // no field can fail
 	return value
@@ -176,8 +171,7 @@ func (r *record) state() store.State {
 	return store.Held
 }
 
-// age returns how long ago the record was granted, closed or queued. It is wrong if the clocks of
-// the clients differ, and nothing depends on it.
+// age is wrong if the clocks of the clients differ, and nothing depends on it.
 func (r *record) age(now time.Time) time.Duration { return max(0, now.Sub(r.Since)) }
 
 func (r *record) holder(now time.Time, left time.Duration) store.Holder {

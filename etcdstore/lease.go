@@ -14,17 +14,15 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 )
 
-// freshPart limits which leases are reused without a keep-alive: those whose age is at most
-// 1/freshPart of their TTL. Their age is subtracted from the TTL of the grant. Older leases are
-// kept alive first.
+// freshPart limits which leases are reused without a keep-alive: those whose age is at most 1/freshPart of
+// their TTL. Their age is subtracted from the TTL of the grant.
 const freshPart = 20
 
-// noLease is an ID that no lease has.
-const noLease = 0
+const noLease = 0 // an ID that no lease has
 
-// A lease of etcd belongs to one identity at a time, so that each grant expires on its own and
-// each waiter has its own heartbeat. Creating a lease costs as much as a lock, so the lease of a
-// released grant is reused.
+// A lease of etcd belongs to one identity at a time, so that each grant expires on its own and each waiter
+// has its own heartbeat. Creating a lease costs as much as a lock, so the lease of a released grant is
+// reused.
 type lease struct {
 	id      int64
 	seconds int64        // as requested
@@ -34,9 +32,8 @@ type lease struct {
 	// Foreign leases were made by another handle, which may reuse them.
 	foreign bool
 
-	// Unsure means that a write with this lease was sent and got no reply. It may still arrive at
-	// any time, so the lease is not reused. It is revoked later, and from then on the server
-	// refuses that write.
+	// Unsure means that a write with this lease got no reply and may still arrive. So the lease is not
+	// reused, but revoked later, and from then on the server refuses that write.
 	unsure atomic.Bool
 }
 
@@ -62,10 +59,9 @@ func (l *lease) left(began time.Duration) time.Duration {
 	return l.span() - max(0, began-time.Duration(l.sent.Load()))
 }
 
-// A pool holds the unused leases by requested TTL, the most recently used ones last. It needs no
-// timer, since leases that are not kept alive expire. It has no limit, so that Close can revoke
-// all leases that are alive. A lease that the pool dropped would stay on the server for the rest
-// of its TTL, which may be long.
+// A pool holds the unused leases by requested TTL, the most recently used ones last. Leases that are not
+// kept alive expire. It has no limit, so that Close can revoke all leases that are alive: a lease that
+// the pool dropped would stay on the server for the rest of its TTL.
 type pool struct {
 	mu   sync.Mutex
 	idle map[int64][]*lease
@@ -109,8 +105,7 @@ func (p *pool) drain() (all []*lease) {
 	return all
 }
 
-// lease returns an unused lease with that TTL and nearly all of its time left. If there is none,
-// it creates one.
+// lease returns an unused or new lease with that TTL and nearly all of its time left.
 func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	seconds := whole(ttl)
 	for l := s.pool.pop(seconds); l != nil; l = s.pool.pop(seconds) {
@@ -219,8 +214,7 @@ func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
 	return time.Duration(max(0, resp.TTL)) * time.Second, nil
 }
 
-// closeLeases revokes the leases that are not in use: idle leases, those of waiters, and those of
-// grants that another handle has ended. Live grants keep their leases.
+// closeLeases revokes idle leases, those of waiters, and those of grants that another handle has ended.
 func (s *Store) closeLeases(ctx context.Context) {
 	var ends, grants []*lease
 	s.mu.Lock()

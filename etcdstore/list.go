@@ -13,11 +13,8 @@ import (
 )
 
 const (
-	// pageSize is how many names List returns by default.
-	pageSize = 100
-
-	// maxPage bounds a page.
-	maxPage = 10_000
+	pageSize = 100    // how many names List returns by default
+	maxPage  = 10_000 // and at most
 )
 
 // List returns one page of the names that have holders or waiters: see [store.Store]. Pages are

@@ -21,17 +21,15 @@ import (
 )
 
 const (
-	// dialTimeout bounds one attempt to log in. The caller's context bounds it as well.
-	dialTimeout = 5 * time.Second
+	dialTimeout = 5 * time.Second // of one attempt to log in, which the caller's context bounds as well
 
 	// A connection that has received nothing for pingAfter is pinged. It is closed if there is no
 	// reply within pingTimeout. The library does not allow a pingAfter below ten seconds.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 3 * time.Second
 
-	// A server that is down is dialed again after firstRedial, and then less and less often, but
-	// at least every mostRedial. By default gRPC waits for up to two minutes. Locks would then
-	// fail for too long after the servers are back.
+	// A server that is down is dialed again after firstRedial, and then less and less often, but at least
+	// every mostRedial. By default gRPC waits for up to two minutes: too long after the servers are back.
 	firstRedial = 50 * time.Millisecond
 	mostRedial  = time.Second
 
@@ -39,8 +37,7 @@ const (
 	// a request that got no reply may have been executed.
 	attempts = 1
 
-	// window is the flow control window: how many bytes a server may send before they are read.
-	window = 4 << 20
+	window = 4 << 20 // flow control window: how many bytes a server may send before they are read
 
 	defaultPort = "2379"
 )
@@ -50,7 +47,6 @@ func init() {
 	store.Register("etcds", open)
 }
 
-// open opens the store of a URL.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	s, err := openWith(ctx, u, config{})
 	if err != nil {
@@ -72,8 +68,7 @@ func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {
 	return s, nil
 }
 
-// dial logs in and reads a key, to check that both work. The login of the library can only be
-// cancelled by closing the client.
+// dial logs in and reads a key. Only closing the client can cancel the login of the library.
 func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error) {
 	life, cancel := context.WithCancel(context.Background())
 	option.Context = life
@@ -112,8 +107,7 @@ func refused(ctx context.Context, u *store.URL, err error) error {
 		err = status.Error(codes.Unavailable, err.Error())
 	}
 	explained := withAdvice(u.String(), err)
-	switch rpctypes.Error(err) {
-	case rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty:
+	if e := rpctypes.Error(err); e == rpctypes.ErrAuthFailed || e == rpctypes.ErrUserEmpty {
 		return fmt.Errorf("%w: %w", store.ErrInvalid, explained)
 	}
 	return explained

@@ -33,7 +33,6 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.explain(ctx, err)
 }
 
-// drop deletes a grant.
 func (s *Store) drop(ctx context.Context, key claimKey) error {
 	if c, _ := s.claim(key); c.grant != nil && c.create != 0 {
 		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
@@ -105,7 +104,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return s.explain(ctx, err)
 }
 
-// abandon deletes the grant and the place in the queue of an identity.
+// abandon deletes the keys of an identity.
 func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	c, _ := s.claim(key)
 	var reads []*pb.RequestOp

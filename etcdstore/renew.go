@@ -21,9 +21,9 @@ const maxOps = 128
 // other than from exclusive to shared, or has a floor with no token above it.
 //
 // It keeps the leases alive and reads the keys at the same time, because a short lease has no time for
-// two round trips. A key that exists has the whole TTL left from the beginning of the call: its lease is
-// alive after that, and was not revoked before, since a lease that has ended does not come back. A former
-// leader that does not know that it was replaced cannot answer the read.
+// two round trips. A key that exists has the whole TTL left from the beginning of the call, since a lease
+// that has ended does not come back. A former leader that does not know that it was replaced cannot answer
+// the read.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -57,8 +57,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return outcomes, nil // the outcome of a failed renewal is unknown, and the others are not affected
 }
 
-// extend renews the grants that need no write, and returns the indexes of the others. If a read of
-// keys fails, the outcomes of those grants are unknown.
+// extend renews the grants that need no write, and returns the indexes of the others.
 func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (slow []int, err error) {
 	var quick []unchanged
 	var leases []*lease
@@ -122,8 +121,8 @@ func (s *Store) check(ctx context.Context, grants []unchanged) {
 	}
 }
 
-// renew renews one grant that may have to be written again. If the database is full, the grant is
-// extended unchanged, which needs no space.
+// renew renews one grant that may have to be written again. If the database is full, it is extended
+// unchanged, which needs no space.
 func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, error) {
 	key := claimKey{r.Name, r.ID}
 	var full error
@@ -164,8 +163,7 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 	}
 }
 
-// own reads the live grant of an identity, and reports whether other identities are queued for
-// its name.
+// own reads the live grant of an identity, and reports whether others are queued for its name.
 func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool, err error) {
 	queue := s.queueRange(key.name)
 	queue.Limit, queue.KeysOnly = 1, true
@@ -234,8 +232,8 @@ func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 	return out, nil
 }
 
-// lease returns the lease of the grant. If this handle has no claim for the identity yet, lease
-// records one, so that note can tell whether a concurrent Release or Leave removed it.
+// lease returns the lease of the grant. It records a claim if there is none, so that note can tell whether
+// a concurrent Release or Leave removed it.
 func (g *regrant) lease() (l *lease) {
 	l = &lease{id: g.own.lease, foreign: true}
 	g.s.change(g.key, func(c *claim) {
@@ -250,8 +248,7 @@ func (g *regrant) lease() (l *lease) {
 	return l
 }
 
-// put writes the grant with its next lease if it has not changed since it was read. If there is
-// nothing to write, put only checks that.
+// put writes the grant with its next lease, if it has to be written and has not changed since it was read.
 func (g *regrant) put(ctx context.Context, old, next *lease) (out store.Renewed, err error) {
 	s, r := g.s, *g.own
 	write := next != old || g.tokens > 0 || g.mode != r.Mode
@@ -308,8 +305,8 @@ func (g *regrant) put(ctx context.Context, old, next *lease) (out store.Renewed,
 	return out, nil
 }
 
-// note records the current lease of the grant, and recycles the previous one. If another call has
-// changed the claim in the meantime, that call has recycled it.
+// note records the current lease of the grant, and recycles the previous one, unless another call has
+// changed the claim and done so.
 func (g *regrant) note(ctx context.Context, next *lease) {
 	s := g.s
 	s.mu.Lock()

@@ -23,18 +23,12 @@ import (
 )
 
 const (
-	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
-	// delays the next one for that long. A live waiter asks twice in that time, with a read and a
-	// keep-alive; waiting causes no other load.
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place, and so delays the next
+	// one. A live waiter asks twice in that time, with a read and a keep-alive.
 	defaultHeartbeat = 8 * time.Second
 
-	// defaultMinTTL is the shortest lease of a server with the usual election timeout of one
-	// second.
-	defaultMinTTL = 2 * time.Second
-
-	// closeTimeout bounds Close. In that time, calls in flight finish and unused leases are
-	// revoked.
-	closeTimeout = 2 * time.Second
+	defaultMinTTL = 2 * time.Second // shortest lease of a server with the usual election timeout of 1 s
+	closeTimeout  = 2 * time.Second // of calls in flight, and of revoking unused leases, during Close
 )
 
 // An Option changes how a store made with New works.
@@ -83,8 +77,8 @@ type claimKey struct {
 	id   store.ID
 }
 
-// A claim is what this handle knows about an identity: its leases. Only the server knows whether
-// the identity still holds the name or waits for it.
+// A claim is what this handle knows about an identity. Only the server knows whether it still holds the
+// name or waits for it.
 type claim struct {
 	mode   store.Mode
 	grant  *lease
@@ -94,10 +88,10 @@ type claim struct {
 	queued standing // if it waits
 }
 
-// New returns a store that uses a client of the program. Close does not close the client. New
-// returns an error that matches [store.ErrInvalid] if the client is nil, if the prefix is invalid, or
-// if the KV, Lease or Watcher of the client was replaced, for example by that of package namespace:
-// the store uses the connection itself, so its keys would be outside of the namespace.
+// New returns a store that uses a client of the program. Close does not close the client. The error
+// matches [store.ErrInvalid] if the client is nil, if the prefix is invalid, or if the KV, Lease or
+// Watcher of the client was replaced, for example by that of package namespace: the store uses the
+// connection itself, so its keys would be outside of the namespace.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	var c config
 	for _, opt := range opts {
@@ -206,8 +200,8 @@ func (s *Store) claim(key claimKey) (c claim, known bool) {
 	return c, false
 }
 
-// change changes what is known about an identity. After Close nothing is recorded, because
-// nothing would revoke the leases.
+// change changes what is known about an identity. After Close nothing is recorded, because nothing would
+// revoke the leases.
 func (s *Store) change(key claimKey, f func(c *claim)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,18 +9,15 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// block is how many tokens a revision has: as many as the hand-overs of a slice need by default.
-// Tokens stay below 2^53 for 2^43 revisions: 28 years of ten thousand writes a second.
-const block = 1024
+const (
+	block = 1024    // tokens of a revision: as many as the hand-overs of a slice need by default
+	slop  = 1 << 30 // bounds by how many revisions a write may be ahead of the last one that its client has seen
+)
 
-// slop bounds by how many revisions a write may be ahead of the last revision that its client has
-// seen. The token of such a write must still be below 2^53.
-const slop = 1 << 30
-
-// A floorMark is the content of the floor key and the revision at which it was written. The
-// content is an offset that is added to revisions to make tokens. It is 0 until a request asks for
-// a token above that of the current revision, and only grows. Every grant compares the key's
-// revision, so that no grant uses an outdated offset.
+// A floorMark is the content of the floor key and the revision at which it was written. The content is an
+// offset that is added to revisions to make tokens. It is 0 until a request asks for a token above that of
+// the current revision, and only grows. Every grant compares the key's revision, so that none uses an
+// outdated offset.
 type floorMark struct {
 	mod  int64
 	base int64
@@ -28,7 +25,6 @@ type floorMark struct {
 
 func tokenAt(revision, base int64) int64 { return (revision + base) * block }
 
-// parseFloor reads the reply to a read of the floor key.
 func parseFloor(r *pb.RangeResponse) (floorMark, error) {
 	if len(r.Kvs) == 0 {
 		return floorMark{}, nil

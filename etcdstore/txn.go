@@ -20,20 +20,18 @@ import (
 // anySize lifts the limit on the size of a reply, which grows with the number of holders.
 var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 
-// hung is how long a call to one of several servers may take. A healthy cluster replies within
-// milliseconds and elects a leader within a second or two. The next attempt goes to another
-// server.
+// hung is how long a call to one of several servers may take before the next attempt, at another server.
+// A healthy cluster replies within milliseconds and elects a leader within a second or two.
 const hung = 2 * time.Second
 
-// undated hides the deadline of a context. Otherwise gRPC would send the deadline with each call
-// and the server would watch it, at a noticeable cost. The end of the context cancels the call
-// anyway.
+// undated hides the deadline of a context. Otherwise gRPC would send it with each call and the server
+// would watch it, at a noticeable cost. The end of the context cancels the call anyway.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (deadline time.Time, ok bool) { return deadline, false }
 
-// call sends a request once. It repeats the request only if the server refused it because of an
-// expired login. In that case nothing was executed, and the client library has logged in again.
+// call sends a request once. It repeats a request that was refused because of an expired login: nothing
+// was executed, and the client library has logged in again.
 func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
 	began, limited := sinceBase(), ctx
 	if s.several {
@@ -51,8 +49,8 @@ func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ..
 	return resp, err
 }
 
-// loggedOut reports whether a request was refused because its login has expired, is older than
-// the last change of users and roles, or was made before authentication was enabled.
+// loggedOut reports whether a login has expired, is older than the last change of users and roles, or
+// was made before authentication was enabled.
 func loggedOut(err error) bool {
 	switch rpctypes.Error(err) {
 	case rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserEmpty:
@@ -61,7 +59,6 @@ func loggedOut(err error) bool {
 	return false
 }
 
-// txn sends one transaction.
 func (s *Store) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	resp, err := call(s, ctx, s.kv.Txn, req)
 	if err != nil {
@@ -87,21 +84,18 @@ func remove(key string) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}}
 }
 
-// modIs is the condition that a key was last written at that revision, or does not exist if the
-// revision is 0.
+// modIs is the condition that a key was last written at that revision; 0 means that it does not exist.
 func modIs(key string, revision int64) *pb.Compare {
 	return compare(clientv3.ModRevision(key), "=", revision)
 }
 
-// createdAt is the condition that a key was created at that revision and has not been deleted
-// since.
+// createdAt is the condition that a key was created at that revision and has not been deleted since.
 func createdAt(key string, revision int64) *pb.Compare {
 	return compare(clientv3.CreateRevision(key), "=", revision)
 }
 
-// nothingNew is the condition that no key of a range was written after that revision. If the
-// revision is 0, it is the condition that the range is empty. Keys that were deleted since do not
-// matter.
+// nothingNew is the condition that no key of a range was written after that revision, or that the range
+// is empty if the revision is 0. Keys that were deleted since do not matter.
 func nothingNew(key, end string, revision int64) *pb.Compare {
 	return compare(clientv3.ModRevision(key).WithRange(end), "<", revision+1)
 }
@@ -120,11 +114,10 @@ type snapshot struct {
 	standing
 }
 
-// maxAhead bounds how many waiters in front of a waiter are read to find its place.
-const maxAhead = 64
+const maxAhead = 64 // how many waiters in front of a waiter are read at most to find its place
 
-// A standing is the place of an identity in the queue. No waiter joins in the middle, so the first
-// waiter stays the first, and the one in front stays in front until it leaves.
+// A standing is the place of an identity in the queue. No waiter joins in the middle, so the first waiter
+// stays the first, and the one in front stays in front until it leaves.
 type standing struct {
 	waiter *record // of the identity; nil if it is not queued
 	place  int     // 1 is next; beyond maxAhead it is an upper bound
@@ -220,8 +213,7 @@ func (s *Store) getHolders(name string) *pb.RequestOp {
 	return get(start, start+string(rune(holdersEnd)))
 }
 
-// look reads a name for an identity. The read is linearizable: it sees the effect of every call
-// that was answered earlier.
+// look reads a name for an identity. It sees the effect of every call that was answered earlier.
 func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 	c, _ := s.claim(key)
 	known, place := c.queued, int64(0)
@@ -249,10 +241,8 @@ func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 
 // holder returns the grant or kept record of an identity, or nil if there is none.
 func (n *snapshot) holder(id store.ID) *record {
-	for i := range n.holders {
-		if n.holders[i].ID == id {
-			return &n.holders[i]
-		}
+	if i := slices.IndexFunc(n.holders, func(r record) bool { return r.ID == id }); i >= 0 {
+		return &n.holders[i]
 	}
 	return nil
 }
@@ -268,19 +258,16 @@ func (n *snapshot) others() int {
 // admits reports whether a request fits beside the holders.
 func (n *snapshot) admits(req *store.Request) bool {
 	var u store.Usage
-	for i := range n.holders {
-		u.Add(n.holders[i].Mode, n.holders[i].Weight, n.holders[i].Limit)
+	for _, h := range n.holders {
+		u.Add(h.Mode, h.Weight, h.Limit)
 	}
 	return u.Admits(req.Mode, req.Weight, req.Limit)
 }
 
 // mixes returns an ErrInvalid if the request can never be granted beside the holders.
 func (n *snapshot) mixes(req *store.Request) error {
-	for i := range n.holders {
-		if n.holders[i].ID == req.ID {
-			continue
-		}
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.holders[i].Mode, n.holders[i].Limit); err != nil {
+	for _, h := range n.holders {
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, h.Mode, h.Limit); err != nil && h.ID != req.ID {
 			return err
 		}
 	}

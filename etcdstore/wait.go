@@ -18,16 +18,14 @@ import (
 // the pause, so that they ask again and get a watch.
 const pause = time.Second
 
-// waits holds the queued identities of this store and the stream that wakes them. All waiters
-// share one stream, which is opened for the first of them and stays open until Close: a goroutine that
-// sends and one that receives, for any number of waiters.
+// waits holds the queued identities of this store and the stream that wakes them. All waiters share one
+// stream, with two goroutines, which is opened for the first of them and stays open until Close.
 //
 // A watch begins when the server receives the request for it. If the server tells of a revision after
-// the read by which a waiter was refused, the waiter asks once more, so that no change is missed: when
-// a watch begins and when it reports a change. (A watch can begin at an earlier revision, but then the
-// server takes up to a tenth of a second to catch up.) If a watch cannot continue, its waiters are woken
-// and ask again: when the stream ended, when the server has lost its leader, and when the server
-// cancelled the watch.
+// the read by which a waiter was refused, when a watch begins or when it reports a change, the waiter asks
+// once more, so that no change is missed. (A watch can begin at an earlier revision, but then the server
+// takes up to a tenth of a second to catch up.) If a watch cannot continue, because the stream ended, the
+// server has lost its leader, or it cancelled the watch, its waiters are woken and ask again.
 type waits struct {
 	store  *Store
 	client pb.WatchClient
@@ -70,8 +68,7 @@ type watchStream struct {
 	nextID int64 // of the next watch; 0 leaves the choice to the server, which counts from 0
 }
 
-// expect records that an identity was refused by a read at that revision, and starts the watches
-// that wake it.
+// expect records that an identity was refused by a read at that revision, and starts its watches.
 func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +124,6 @@ func (w *waits) gone(key claimKey) bool {
 	return true
 }
 
-// cancel ends the watches of a waiter.
 func (w *waits) cancel(state *waitState) {
 	for _, id := range state.ids { // while there are any, there is a stream
 		delete(w.byID, id)
@@ -188,7 +184,6 @@ func (w *waits) run(st *watchStream) {
 	}
 }
 
-// sending sends the queued requests.
 func (w *waits) sending(ctx context.Context, st *watchStream, stream pb.Watch_WatchClient) {
 	for {
 		select {
@@ -239,9 +234,8 @@ func (w *waits) close() {
 	w.wg.Wait() // life has ended
 }
 
-// left returns the remaining time of a lease. Asking the server costs a round trip, so a waiter
-// that asks repeatedly gets the last answer minus the time that has passed, until half of that
-// answer is over.
+// left returns the remaining time of a lease. Asking the server costs a round trip, so a waiter that asks
+// repeatedly gets the last answer minus the time that has passed, until half of it is over.
 func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Duration, error) {
 	now := time.Now()
 	var last remaining
