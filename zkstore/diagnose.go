@@ -19,9 +19,8 @@ import (
 
 var _ store.Diagnoser = (*Store)(nil)
 
-// Diagnose checks whether the servers are set up safely for locks with that TTL: see
-// [store.Diagnoser]. It sends the four-letter commands srvr, mntr and conf to every server of the
-// URL, and begins a short session at each.
+// Diagnose checks whether the servers are set up safely for locks with that TTL: see [store.Diagnoser]. It sends the
+// four-letter commands srvr, mntr and conf to every server of the URL, and begins a short session at each.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
 	if s.life.Closing.Err() != nil {
 		return []store.Finding{rightsCheck.Unknown(errClosed)}
@@ -56,8 +55,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	return append(findings, identity, s.clockFinding(ttl))
 }
 
-// clockFinding compares the clock of the leader with that of this host, based on the last write
-// of this store.
+// clockFinding compares the clock of the leader, at the last write of this store, with that of this host.
 func (s *Store) clockFinding(ttl time.Duration) store.Finding {
 	s.mu.Lock()
 	last := s.clock
@@ -65,12 +63,9 @@ func (s *Store) clockFinding(ttl time.Duration) store.Finding {
 	if last.local.IsZero() {
 		return diagnosis.ClockUnknown(errors.New("a server reports its clock only with a write, and this store has written nothing yet"))
 	}
-	return diagnosis.ClockAt(ttl, time.UnixMilli(last.server).Sub(last.local), clockError)
+	const plusMinus = 100 * time.Millisecond // because a write takes some time
+	return diagnosis.ClockAt(ttl, time.UnixMilli(last.server).Sub(last.local), plusMinus)
 }
-
-// clockError is the error with which the clock of the leader is known, because a write takes some
-// time.
-const clockError = 100 * time.Millisecond
 
 // words are the four-letter commands that Diagnose sends.
 var words = []string{"srvr", "mntr", "conf"}
@@ -90,7 +85,6 @@ type ensemble struct {
 	failure      error // the error of all further checks
 }
 
-// get makes one request.
 func (e *ensemble) get(op wire.Op) (wire.Result, error) {
 	if e.failure != nil {
 		return wire.Result{}, e.failure
@@ -122,7 +116,6 @@ type member struct {
 	errs    map[string]error
 }
 
-// ask sends a four-letter command.
 func (m *member) ask(word string) (string, error) {
 	ctx, cancel := context.WithTimeout(m.ctx, bounded.CallTimeout)
 	defer cancel()
@@ -149,19 +142,7 @@ func (m *member) field(word, name, separator string) (string, error) {
 	return "", fmt.Errorf("the reply to %s has no %s", word, name)
 }
 
-// hidden lists the commands that the server does not reply to.
-func (m *member) hidden() (all []string) {
-	for _, word := range words {
-		if errors.As(m.errs[word], new(*diagnosis.Denied)) {
-			all = append(all, word)
-		}
-	}
-	return all
-}
-
-// fewConnections is a limit of connections per address that is too low for a host with many
-// programs.
-const fewConnections = 60
+const fewConnections = 60 // a limit of connections per address that is too low for a host with many programs
 
 var rightsCheck = diagnosis.New("zookeeper.rights", store.LevelFailure,
 	"the user may not create and delete nodes below the root of the locks, so no lock can be taken",
@@ -231,10 +212,9 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 		}),
 }
 
-// tryEphemeral tries to create an ephemeral node, in a transaction that fails later and so
-// changes nothing. It does not even change the count of children by which servers decide whether
-// to remove an empty container. It uses a session of its own, because servers end a local session
-// that tries this.
+// tryEphemeral tries to create an ephemeral node, in a transaction that fails later and so changes nothing,
+// not even the count of children by which servers decide whether to remove an empty container. It uses a
+// session of its own, because servers end a local session that tries this.
 func (e *ensemble) tryEphemeral() error {
 	if e.failure != nil {
 		return e.failure
@@ -313,7 +293,10 @@ var memberProbes = []diagnosis.Probe[*member]{
 		"settings that only these commands report are unknown",
 		"4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg",
 		func(m *member) (bool, string, error) {
-			if hidden := m.hidden(); len(hidden) > 0 {
+			hidden := slices.DeleteFunc(slices.Clone(words), func(word string) bool {
+				return !errors.As(m.errs[word], new(*diagnosis.Denied))
+			})
+			if len(hidden) > 0 {
 				return true, "the server does not reply to " + strings.Join(hidden, ", "), nil
 			}
 			return false, "the server replies to " + strings.Join(words, ", "), cmp.Or(m.errs["srvr"], m.errs["mntr"], m.errs["conf"])

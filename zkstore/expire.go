@@ -13,15 +13,14 @@ import (
 const (
 	retryAfter = time.Second // when to retry after a failed attempt to remove a node
 
-	// For each record that a release keeps, sweepShare names are listed. It is more than one, so
-	// that records of processes that ended are removed faster than new records are made.
+	// For each record that a release keeps, sweepShare names are listed. It is more than one, so that
+	// records of processes that ended are removed faster than new records are made.
 	sweepShare = 2
 	sweepBatch = 64
 )
 
-// arm sets the time at which a claim ends unless it is renewed or asked for again. The session
-// does not end the claim, because other claims keep the session alive. The caller holds the
-// mutex.
+// arm sets the time at which a claim ends unless it is renewed or asked for again. The session does not end
+// it, because other claims keep the session alive. The caller holds the mutex.
 func (s *Store) arm(c *claim, after time.Duration) {
 	c.end = time.Now().Add(after)
 	if c.timer == nil {
@@ -64,9 +63,8 @@ func (s *Store) expire(c *claim) {
 	}
 }
 
-// suspect is called with the error of a request that creates a node, and returns it. If the reply
-// was lost, the node may exist. Unless the request is repeated, the node is removed when it would
-// have expired. The caller holds the mutex.
+// suspect is called with the error of a request that creates a node, and returns it. If the reply was lost, the node
+// may exist. Unless the request is repeated, it is removed when it would have expired. The caller holds the mutex.
 func (s *Store) suspect(c *claim, err error) error {
 	if err == wire.ErrUnknown {
 		kept := cmp.Or(s.kept[c.Key], &claim{Key: c.Key})
@@ -77,8 +75,8 @@ func (s *Store) suspect(c *claim, err error) error {
 	return err
 }
 
-// removeSuspect removes a node of the session that this handle does not know of. It returns an
-// error until there are no more such nodes.
+// removeSuspect removes a node of the session that this handle does not know of. It returns an error until
+// there are no more such nodes.
 func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
 	q, i, r, err := s.locate(ctx, c.Key)
 	if err != nil || r.record == nil {
@@ -93,8 +91,8 @@ func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
 	return changed(s.remove(ctx, q.claim(c.Key, i), r.stat.Version))
 }
 
-// removeExpired removes the node of a claim. If the node was written since, by a renewal that is
-// in flight or whose reply was lost, it lives for another TTL and the error is errChanged.
+// removeExpired removes the node of a claim. If it was written since, by a renewal that is in flight or whose
+// reply was lost, it lives for another TTL and the error is errChanged.
 func (s *Store) removeExpired(ctx context.Context, c *claim, version int32) error {
 	exists := &wire.Call{Op: wire.Exists(c.path(), false)}
 	if err := s.wire.Do(ctx, exists); err != nil {
@@ -115,8 +113,8 @@ func (s *Store) removeExpired(ctx context.Context, c *claim, version int32) erro
 	return s.remove(ctx, c, version)
 }
 
-// removeKept removes the record of a release, and fails if its time is not over by the clock of
-// the servers. A listing removes such records.
+// removeKept removes a kept record by listing its name, and fails if its time is not over by the clock of the
+// servers.
 func (s *Store) removeKept(ctx context.Context, c *claim) error {
 	var page store.Page
 	err := s.listName(ctx, c.parent, c.Name, &page)
@@ -128,9 +126,8 @@ func (s *Store) removeKept(ctx context.Context, c *claim) error {
 	return err
 }
 
-// A sweep lists all names repeatedly, a page at a time. Listing removes kept records whose time
-// is over, including those of clients that are gone. Only clients that keep records sweep, in
-// proportion to the number of their records.
+// A sweep lists all names repeatedly, a page at a time. Listing removes kept records whose time is over,
+// including those of clients that are gone.
 type sweep struct {
 	due    int    // names to list
 	cursor string // of the next page

@@ -13,8 +13,8 @@ import (
 
 const defaultPage = 100 // names, if the query gives no limit
 
-// List returns a page of the names in use; see [store.Store]. It starts again if the connection is
-// lost meanwhile, because it needs many requests and only reads.
+// List returns a page of the names in use; see [store.Store]. It needs many requests and only reads, so it
+// starts again if the connection is lost meanwhile.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	for again := true; again; again = err == wire.ErrUnknown && ctx.Err() == nil {
 		if page = (store.Page{}); q.Name != "" {

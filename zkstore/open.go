@@ -107,8 +107,8 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	return s, nil
 }
 
-// begin waits for a session, and checks that the user may use the root. It starts again if the
-// connection is lost meanwhile, because all its requests can be repeated.
+// begin waits for a session, and checks that the user may use the root. All its requests can be repeated, so
+// it starts again if the connection is lost meanwhile.
 func (s *Store) begin(ctx context.Context) (err error) {
 	for again := true; again; again = err == wire.ErrUnknown && s.wire.Failure() != wire.ErrAuthFailed {
 		_, err = s.table(ctx)

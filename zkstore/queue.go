@@ -391,8 +391,7 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 			return answer, errChanged
 		}
 	}
-	answer.Refusal = r
-	return answer, nil
+	return store.Answer{Refusal: r}, nil
 }
 
 // holder returns the description of a holder for a listing or a refusal.

@@ -7,11 +7,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A record is the data of a node: a line of fields, a line with the owner, and one with the meta.
-// Name and Queue of the request are not stored.
-//
-// If token or since is 0 in the data, it follows from the zxid or the time of the change that wrote
-// the record, which the writer cannot know in advance.
+// A record is the data of a node: a line of fields, a line with the owner, and one with the meta. Name and
+// Queue of the request are not stored. If token or since is 0 in the data, it follows from the zxid or the
+// time of the change that wrote the record, which the writer cannot know in advance.
 type record struct {
 	store.Request // with the mode and the TTL of the last renewal, or with the time of a kept record
 	granted       bool
@@ -20,8 +18,7 @@ type record struct {
 	since         int64       // time of the grant, in ms of the servers' clock
 }
 
-// recordVersion is the version of the format, and the first field. Programs of another version neither
-// grant a name that has such a node nor change the node.
+// recordVersion is the first field. Programs of another version neither grant such a name nor change the node.
 const recordVersion = 2
 
 func (r *record) encode() []byte { // owner and meta have no control characters: see store.CheckText
@@ -45,6 +42,3 @@ func parseRecord(path string, data []byte) (*record, error) {
 }
 
 func unknownFormat(path string) error { return store.UnknownFormat("zookeeper store: node " + path) }
-
-// last returns the highest token of the block.
-func (r *record) last() int64 { return r.token + int64(r.Tokens) - 1 }

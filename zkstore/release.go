@@ -12,9 +12,8 @@ import (
 
 const brief = time.Millisecond // a lock that was held for a shorter time most likely has no waiters
 
-// Leave removes an identity from the queue and releases its grant; see [store.Store]. The servers
-// keep the order of a session's requests, so Leave also finds a request that was sent just before
-// it and is still in flight.
+// Leave removes an identity from the queue and releases its grant; see [store.Store]. The servers keep the order of
+// a session's requests, so Leave also finds a request that was sent just before it and is still in flight.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	k := wake.Key{Name: name, ID: id}
 	if c := s.claimOf(k); c != nil {
@@ -44,10 +43,9 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return nil
 }
 
-// remove deletes the node of a claim, and its parent if the name is no longer in use. One
-// transaction for both is cheaper. But it fails if there are waiters, which then have to wait for
-// a second attempt. So it is used for locks that were held briefly. The path contains the
-// identity, so no other request can be affected.
+// remove deletes the node of a claim, and its parent if the name is no longer in use. One transaction for both
+// is cheaper. But it fails if there are waiters, which then have to wait for a second attempt. So it is used
+// for locks that were held briefly. The path contains the identity, so no other request can be affected.
 func (s *Store) remove(ctx context.Context, c *claim, version int32) error {
 	s.mu.Lock()
 	crowd := c.crowd
@@ -110,9 +108,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.explain(err)
 }
 
-// keep replaces a grant by a kept record: a node that belongs to no session and contains the time
-// for which it counts. Its name contains the identity, so that removing it late cannot affect a
-// newer record.
+// keep replaces a grant by a kept record: a node that belongs to no session and contains the time for which
+// it counts. Its name contains the identity, so that removing it late cannot affect a newer record.
 func (s *Store) keep(ctx context.Context, c *claim, keep store.Keep) error {
 	rec, _ := s.state(c)
 	if err := store.CheckDone(keep, rec.Mode); err != nil {
@@ -153,8 +150,7 @@ func (s *Store) locate(ctx context.Context, k wake.Key) (q *queue, i int, r stan
 	return q, i, r, err
 }
 
-// find returns the claim of a grant, and takes over a node of another session. It returns nil if
-// there is no grant.
+// find returns the claim of a grant, or nil if there is none. It takes over a node of another session.
 func (s *Store) find(ctx context.Context, k wake.Key) (c *claim, err error) {
 	err = again(func() error { // another call under the same identity may write the node
 		if c = s.claimOf(k); c != nil {
@@ -172,9 +168,9 @@ func (s *Store) find(ctx context.Context, k wake.Key) (c *claim, err error) {
 	return c, err
 }
 
-// takeOver replaces the node at place i by one of this session, in the same place. The node belongs
-// to another handle, or to a session that has ended and whose nodes will be removed, or the reply
-// to its creation was lost. It returns errChanged if the node is gone or was written meanwhile.
+// takeOver replaces the node at place i by one of this session, in the same place. The node belongs to
+// another handle, or to a session that has ended, or the reply to its creation was lost. It returns
+// errChanged if the node is gone or was written meanwhile.
 func (s *Store) takeOver(ctx context.Context, k wake.Key, q *queue, i int, r standing) (*claim, error) {
 	if r.record == nil {
 		return nil, errChanged
@@ -189,21 +185,18 @@ func (s *Store) takeOver(ctx context.Context, k wake.Key, q *queue, i int, r sta
 	if q.nodes[i].kept {
 		c.node = c.node[1:]
 	}
-	err := s.wire.Do(ctx, &wire.Call{
-		Op: wire.Multi(
-			wire.Delete(old, r.stat.Version),
-			wire.Create(c.path(), nil, s.acl, wire.Ephemeral),
-			wire.Set(c.path(), c.rec.encode(), 0), // so that its version differs from that of a new node
-		),
-		Then: func(call *wire.Call) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if call.Err == nil {
-				s.adopt(c, &call.Parts[2].Stat)
-			}
-			s.suspect(c, call.Err)
-		},
-	})
+	replace := wire.Multi(
+		wire.Delete(old, r.stat.Version),
+		wire.Create(c.path(), nil, s.acl, wire.Ephemeral),
+		wire.Set(c.path(), c.rec.encode(), 0)) // so that its version differs from that of a new node
+	err := s.wire.Do(ctx, &wire.Call{Op: replace, Then: func(call *wire.Call) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if call.Err == nil {
+			s.adopt(c, &call.Parts[2].Stat)
+		}
+		s.suspect(c, call.Err)
+	}})
 	if err == wire.ErrNoNode || err == wire.ErrBadVersion {
 		err = errChanged
 	}

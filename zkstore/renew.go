@@ -45,9 +45,8 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) (out store.Renew
 	return out
 }
 
-// extend renews a claim. If a block of tokens was requested, it is the block of the change that
-// renews the claim. There is none if others wait. A listing of the queue after the write shows
-// whether they do.
+// extend renews a claim. A requested block of tokens is that of the change that renews the claim. There is
+// none if others wait, which a listing of the queue after the write shows.
 func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out store.Renewed, err error) {
 	old, zxid := s.state(c)
 	if err := store.CheckRenewal(g, old.Mode); err != nil {
@@ -61,7 +60,7 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 	if g.Tokens == 0 {
 		err = s.save(ctx, c, rec)
 	} else {
-		rec.token, rec.Tokens, rec.Floor = 0, min(g.Tokens, block), max(g.Floor, old.last())
+		rec.token, rec.Tokens, rec.Floor = 0, min(g.Tokens, block), max(g.Floor, old.token+int64(old.Tokens)-1)
 		list := &wire.Call{Op: wire.Children(c.parent, false)}
 		if err = s.save(ctx, c, rec, list); err == nil && len(list.Children) != 1 {
 			var q *queue

@@ -14,13 +14,13 @@ type watchKey struct {
 	end  bool
 }
 
-// watch sends a request for a watch and does not wait for the reply. The channel is closed when
-// the node changes or is deleted, when it does not exist, when the session has ended, or when it
-// is resumed over another connection. Servers forget a watch when its connection ends, but while
-// there is no connection nobody could ask again. Waiters share the watch of a node.
+// watch sends a request for a watch and does not wait for the reply. The channel is closed when the node
+// changes or is deleted, when it does not exist, when the session has ended, or when it is resumed over another
+// connection. Servers forget a watch when its connection ends, but nobody could ask again before the next one.
+// Waiters share the watch of a node.
 //
-// The server replies in order. So when a caller reads something after this call, the watch is
-// active as soon as the reply arrives, and every later change closes the channel.
+// The server replies in order. So when a caller reads something after this call, the watch is active as
+// soon as the reply arrives, and every later change closes the channel.
 func (s *Store) watch(path string, end bool) <-chan struct{} {
 	k := watchKey{path, end}
 	s.mu.Lock()
@@ -64,9 +64,8 @@ func (s *Store) event(path string, children bool) {
 	}
 }
 
-// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at once
-// if the identity is not queued through this handle, or if the session has ended or was resumed
-// over another connection.
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at once if the identity is
+// not queued through this handle, or if the session has ended or was resumed over another connection.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if s.life.Closing.Err() != nil {
 		return errClosed
@@ -82,12 +81,11 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	select {
 	case <-turn:
-		return nil
 	case <-closes:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.life.Closing.Done():
 		return errClosed
 	}
+	return nil
 }

@@ -30,9 +30,8 @@ type write struct {
 // write sends a write. If its context ends, it may still be executed, but it is not sent after write has
 // returned. So a later request of the caller, such as that of Leave, finds what it has left.
 func (s *Store) write(w *write) error {
-	then := func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }
 	alone := func() {
-		call := &wire.Call{Op: wire.Multi(w.ops...), Then: then}
+		call := &wire.Call{Op: wire.Multi(w.ops...), Then: func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }}
 		s.sending.Lock()
 		if w.err = w.ctx.Err(); w.err == nil {
 			s.wire.Send(call)

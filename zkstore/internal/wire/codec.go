@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // Kinds of requests and of results in ZooKeeper's protocol.
@@ -111,11 +112,11 @@ func appendFields(b []byte, fields ...any) []byte {
 		case string:
 			b = append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
 		case []byte:
+			length := uint32(len(v))
 			if v == nil {
-				b = append(b, 0xff, 0xff, 0xff, 0xff) // a length of -1
-				continue
+				length = math.MaxUint32 // -1
 			}
-			b = append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
+			b = append(binary.BigEndian.AppendUint32(b, length), v...)
 		}
 	}
 	return b
@@ -149,17 +150,13 @@ func (o *Op) decode(r *reader) (res Result) {
 	case opGet:
 		res.Data = append([]byte(nil), r.bytes()...)
 	case opACL:
-		for range r.int() {
+		for n := r.int(); n > 0 && !r.failed; n-- {
 			r.int() // which rights
-			if res.ACL = append(res.ACL, ACL{string(r.bytes()), string(r.bytes())}); r.failed {
-				break
-			}
+			res.ACL = append(res.ACL, ACL{string(r.bytes()), string(r.bytes())})
 		}
 	case opChildren:
-		for range r.int() {
-			if res.Children = append(res.Children, string(r.bytes())); r.failed {
-				break
-			}
+		for n := r.int(); n > 0 && !r.failed; n-- {
+			res.Children = append(res.Children, string(r.bytes()))
 		}
 	}
 	if o.kind != opChildren && o.kind != opDelete && o.kind != opSync && o.kind != opClose {
@@ -168,8 +165,7 @@ func (o *Op) decode(r *reader) (res Result) {
 	return res
 }
 
-// decodeMulti reads the results of a Multi, and returns the error of the part that made all of
-// them fail.
+// decodeMulti reads the results of a Multi, and returns the error of the part that made all of them fail.
 func (o *Op) decodeMulti(r *reader) (all []Result, err error) {
 	all = make([]Result, 0, len(o.parts))
 	for i := range o.parts {
@@ -217,8 +213,7 @@ func (r *reader) long() int64 { return int64(binary.BigEndian.Uint64(r.take(8)))
 func (r *reader) bytes() []byte { return r.take(int(max(0, r.int()))) } // nil has a length of -1
 
 func (r *reader) stat() (s Stat) {
-	s.Czxid = r.long()
-	s.Mzxid, s.Ctime, s.Mtime, s.Version = r.long(), r.long(), r.long(), r.int()
+	s.Czxid, s.Mzxid, s.Ctime, s.Mtime, s.Version = r.long(), r.long(), r.long(), r.long(), r.int()
 	r.take(8) // versions of the children and of the ACL
 	s.EphemeralOwner = r.long()
 	r.take(4) // size of the data

@@ -1,10 +1,9 @@
-// Package wire is a small ZooKeeper client: one session, over one connection at a time, and
-// only the requests that zkstore needs.
+// Package wire is a small ZooKeeper client: one session, over one connection at a time, and only the
+// requests that zkstore needs.
 //
-// Requests are pipelined, and the servers reply in order. [Call.Then] gets the outcome even if
-// the caller has stopped waiting. A request whose connection is lost before the reply arrives
-// fails with [ErrUnknown]. Requests made without a connection wait for one. Watches end with
-// their connection.
+// Requests are pipelined, and the servers reply in order. [Call.Then] gets the outcome even if the caller
+// has stopped waiting. A request whose connection is lost before the reply arrives fails with [ErrUnknown].
+// Requests made without a connection wait for one. Watches end with their connection.
 package wire
 
 import (
@@ -16,26 +15,26 @@ import (
 	"time"
 )
 
-// Options are the settings of a client. Session, Event and [Call.Then] are called by one
-// goroutine, in the order in which packets arrive. They must not block.
+// Options are the settings of a client. Session, Event and [Call.Then] are called by one goroutine, in the
+// order in which packets arrive. They must not block.
 type Options struct {
 	Servers []string           // HOST:PORT each; tried in random order
 	Timeout time.Duration      // timeout of the session to request
 	Auth    string             // USER:PASSWORD of the digest scheme, or empty
 	TLS     func() *tls.Config // called for every connection; nil for plain TCP
 
-	// Session is called when a session has begun or was resumed over a new connection, with
-	// the granted timeout, and with id 0 when it has ended. Event is called when a watched
-	// node has changed, or only the list of its children.
+	// Session is called when a session has begun or was resumed over a new connection, with the granted
+	// timeout, and with id 0 when it has ended. Event is called when a watched node has changed, or only
+	// the list of its children.
 	Session func(id int64, timeout time.Duration)
 	Event   func(path string, children bool)
 }
 
 const (
-	// hangLimit is how long a server may be silent while it owes a reply, if there are other
-	// servers. It is far longer than the pauses of a healthy server, and leaves time for a second
-	// attempt within the time limit of a call. While no server replies, the limit doubles, up to
-	// maxPatience times, so that a client does not leave slow servers too early.
+	// hangLimit is how long a server may be silent while it owes a reply, if there are other servers. It is
+	// far longer than the pauses of a healthy server, and leaves time for a second attempt within the time
+	// limit of a call. While no server replies, it doubles, up to maxPatience times, so that a client does
+	// not leave slow servers too early.
 	hangLimit   = 1500 * time.Millisecond
 	maxPatience = 2
 
@@ -45,9 +44,8 @@ const (
 	longestPause  = time.Second
 )
 
-// A Call is one request. Op and Then are set before it is sent. The results can be read in Then,
-// and after Do. If Do returned the error of its context, they must not be read, because the call
-// may still be in flight.
+// A Call is one request. Op and Then are set before it is sent. The results can be read in Then, and after Do
+// unless Do returned the error of its context: then the call may still be in flight.
 type Call struct {
 	Op
 	Then func(*Call) // called once with the outcome, before Do returns; may be nil
@@ -107,7 +105,7 @@ func Dial(opts Options) *Conn {
 	return c
 }
 
-// Failure returns why the last attempt to connect failed, or nil if it did not fail.
+// Failure returns why the last attempt to connect failed, or nil.
 func (c *Conn) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +119,7 @@ func (c *Conn) Connected() bool {
 	return c.link != nil
 }
 
-// Do sends calls in this order, with nothing in between, and waits for all of them. It returns
-// the error of the first call that failed, or the error of the context.
+// Do sends calls in this order, with nothing in between, and waits for them like Wait.
 func (c *Conn) Do(ctx context.Context, calls ...*Call) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -131,8 +128,7 @@ func (c *Conn) Do(ctx context.Context, calls ...*Call) error {
 	return c.Wait(ctx, calls...)
 }
 
-// Wait waits for calls that were sent. It returns the error of the first call that failed, or the
-// error of the context.
+// Wait waits for calls that were sent. It returns the error of the first one that failed, or of the context.
 func (c *Conn) Wait(ctx context.Context, calls ...*Call) (err error) {
 	for _, call := range calls {
 		select {
@@ -186,14 +182,10 @@ func (c *Conn) dequeue(err error, calls ...*Call) {
 	finishAll(out, err)
 }
 
-// Close ends the session if that can be done before ctx ends. Otherwise, or if end is false, the
-// servers end it after its timeout. When Close returns, all calls have an outcome and no goroutine
-// is left.
+// Close ends the session if that can be done before ctx ends. Otherwise, or if end is false, the servers end
+// it after its timeout. When Close returns, all calls have an outcome and no goroutine is left.
 func (c *Conn) Close(ctx context.Context, end bool) {
-	c.mu.Lock()
-	end = end && c.link != nil
-	c.mu.Unlock()
-	if end {
+	if end && c.Connected() {
 		_ = c.Do(ctx, &Call{Op: Op{kind: opClose}})
 	}
 	c.mu.Lock()
@@ -239,7 +231,6 @@ func (c *Conn) run() {
 	}
 }
 
-// failed records the outcome of an attempt to connect.
 func (c *Conn) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -75,10 +75,9 @@ func (c *Conn) dial(ctx context.Context, server string) (net.Conn, error) {
 	return (&tls.Dialer{Config: c.opts.TLS()}).DialContext(ctx, "tcp", server)
 }
 
-// greet asks for the session. A server closes the connection if it has no leader, or if it is
-// behind the last change that the session has seen. If all servers have lost their data, none of
-// them will ever resume the session. So after the session timeout, if a server refuses to resume
-// the session, greet asks for a new one.
+// greet asks for the session. A server closes the connection if it has no leader, or if it is behind the last
+// change that the session has seen. If all servers have lost their data, none of them will ever resume it. So
+// if a server refuses to after the session timeout, greet asks for a new one.
 func (l *link) greet() error {
 	c := l.c
 	ask, resume := c.session, !c.refused
@@ -154,8 +153,8 @@ func (l *link) waitFor(d time.Duration) {
 	l.net.SetReadDeadline(l.deadline)
 }
 
-// write writes packets, many at a time, without a deadline. A server that does not read owes a reply,
-// so serve closes its connection.
+// write writes packets, many at a time, without a deadline. A server that does not read owes a reply, so serve
+// closes its connection.
 func (l *link) write() {
 	var data []byte
 	for range l.wake {
@@ -168,7 +167,7 @@ func (l *link) write() {
 	}
 }
 
-// close ends the calls that the server has not answered with an error.
+// close ends the calls without a reply with an error.
 func (l *link) close() {
 	l.net.Close()
 	l.c.mu.Lock()
@@ -207,8 +206,7 @@ func (l *link) serve() error {
 	}
 }
 
-// silent is called when the read deadline expires. A server that was silent for too long is hung
-// if it owes a reply. Otherwise it is pinged.
+// silent is called when the read deadline expires. A server that owes a reply is hung, and another is pinged.
 func (l *link) silent() error {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
@@ -247,7 +245,6 @@ func (l *link) readFrame(buf []byte) ([]byte, error) {
 	return buf[:n], err
 }
 
-// received handles a packet.
 func (l *link) received(r *reader) error {
 	c := l.c
 	xid, zxid, code := r.int(), r.long(), r.int()
