@@ -5,9 +5,8 @@ import (
 	"context"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -16,10 +15,9 @@ import (
 // Acquire makes one attempt to take a name: see [store.Store]. It returns ErrInvalid if a request
 // under the identity of a live grant or waiter has another mode, weight or limit.
 //
-// The first attempt assumes that the name is free, and grants it in one transaction if it is. The
-// first waiter does the same when its watch reported that the holder is gone. All other attempts
-// read first. A decision that is based on a read is written on condition that nothing has changed
-// since the read, and is made again if something has.
+// The first attempt assumes that the name is free, and grants it in one transaction if it is. The first waiter does
+// the same when its watch reported that the holder is gone. All other attempts read first. A decision that is based
+// on a read is written on condition that nothing has changed since the read, and is made again if something has.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
@@ -47,13 +45,13 @@ type attempt struct {
 
 func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 	c, again := a.s.claim(a.key)
+	seen, mark := a.s.known()
+	a.snap = &snapshot{floor: mark}
 	switch {
 	case a.req.Mode == store.Exclusive && c.queued.place == 1 && a.s.waits.gone(a.key):
-		a.snap = &snapshot{floor: a.s.mark(), standing: standing{waiter: c.queued.waiter, place: 1, queue: 1}}
-	case again || a.req.Floor > 0 && a.s.seen() == 0:
+		a.snap.standing = standing{waiter: c.queued.waiter, place: 1, queue: 1}
+	case again || a.req.Floor > 0 && seen == 0:
 		err = a.look(ctx)
-	default:
-		a.snap = &snapshot{floor: a.s.mark()}
 	}
 	for err == nil {
 		if a.s.life.Work.Err() != nil {
@@ -74,7 +72,7 @@ func (a *attempt) look(ctx context.Context) (err error) {
 
 // lease gets a lease for the grant: if an earlier attempt got no reply, the lease of that attempt, which
 // may have been granted with it, or may still be.
-func (a *attempt) lease(ctx context.Context) error {
+func (a *attempt) lease(ctx context.Context) (err error) {
 	if a.spare != nil {
 		return nil
 	}
@@ -96,25 +94,17 @@ func (a *attempt) lease(ctx context.Context) error {
 			a.s.recycle(ctx, l)
 		}
 	}
-	var err error
 	a.spare, err = a.s.lease(ctx, a.req.TTL)
 	return err
 }
 
-// decide grants or refuses the request, based on the snapshot. Done is false if the name has
-// changed since.
+// decide grants or refuses the request, based on the snapshot. Done is false if the name has changed since.
 func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, err error) {
 	own, waiter := a.snap.holder(a.req.ID), a.snap.waiter
 	if own != nil && own.held() {
 		return a.again(ctx, own, waiter)
 	}
-	if waiter != nil {
-		err = waiter.same(a.req)
-	}
-	if err == nil {
-		err = a.snap.mixes(a.req)
-	}
-	if err != nil {
+	if err := cmp.Or(waiter.same(a.req), a.snap.mixes(a.req)); err != nil {
 		if waiter != nil {
 			a.leaveQueue(ctx)
 		}
@@ -146,7 +136,8 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 // grant writes the grant if the name still admits it.
 func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answer, done bool, err error) {
 	s, req := a.s, a.req
-	base, raise, err := a.snap.floor.above(req.Floor, max(a.snap.revision, s.seen()))
+	seen, _ := s.known()
+	base, raise, err := a.snap.floor.above(req.Floor, max(a.snap.revision, seen))
 	if err != nil {
 		return answer, false, err
 	}
@@ -155,8 +146,7 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	}
 	r := newRecord(req)
 	r.Tokens, r.Base = req.Tokens, base
-	// The transaction could read the name when it fails, but that would make every grant a
-	// quarter more expensive.
+	// The transaction could read the name when it fails, but that would make every grant a quarter more expensive.
 	txn := &pb.TxnRequest{Compare: append(a.unchanged(waiter), modIs(s.keys.floor, a.snap.floor.mod))}
 	if waiter != nil {
 		txn.Success = append(txn.Success, s.countQueue(req.Name), remove(s.keys.of(waiter)))
@@ -183,12 +173,13 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 		return answer, false, a.look(ctx)
 	}
 	if raise {
-		s.noteFloor(floorMark{mod: resp.Header.Revision, base: base})
+		s.note(resp.Header.Revision, floorMark{mod: resp.Header.Revision, base: base})
 	}
 	if waiter != nil {
 		a.snap.queue = int(resp.Responses[0].GetResponseRange().Count)
 	}
-	a.granted(ctx, resp.Header.Revision)
+	s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = a.spare, req.Mode, resp.Header.Revision })
+	a.dropPlace(ctx)
 	answer = store.Answer{
 		Token: tokenAt(resp.Header.Revision, base), Tokens: req.Tokens,
 		TTL: a.spare.left(a.began), Waiters: a.snap.others(),
@@ -235,17 +226,6 @@ func (a *attempt) giveBack(ctx context.Context) {
 	}
 }
 
-// granted records that the lease now belongs to the grant, and recycles the lease of the place in the queue.
-func (a *attempt) granted(ctx context.Context, revision int64) {
-	var place *lease
-	a.s.change(a.key, func(c *claim) {
-		place, c.place, c.queued = c.place, nil, standing{}
-		c.grant, c.mode, c.create = a.spare, a.req.Mode, revision
-	})
-	a.s.waits.forget(a.key)
-	a.s.recycle(ctx, place)
-}
-
 // again answers an identity that already has the grant, and restarts its TTL.
 func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.Answer, done bool, err error) {
 	if err := own.same(a.req); err != nil {
@@ -284,19 +264,15 @@ func (a *attempt) join(ctx context.Context) error {
 	if leaseGone(err) {
 		return a.look(ctx)
 	}
-	if err != nil {
-		place.unsure.Store(true)
+	if err == nil && !resp.Succeeded {
+		return unknownFormat(key)
 	}
-	if err != nil || resp.Succeeded {
-		var old *lease
-		s.change(a.key, func(c *claim) { old, c.place = c.place, place })
-		s.recycle(ctx, old) // the lease of a place that was lost
-	}
+	place.unsure.Store(err != nil)
+	var old *lease
+	s.change(a.key, func(c *claim) { old, c.place = c.place, place })
+	s.recycle(ctx, old) // the lease of a place that was lost
 	if err != nil {
 		return err
-	}
-	if !resp.Succeeded {
-		return unknownFormat(key)
 	}
 	if resp.Responses[1].GetResponseRange().Count > wake.MaxQueue { // others have joined since the queue was read
 		return cmp.Or(a.leaveQueue(ctx), wake.Crowded(req.Name))
@@ -333,6 +309,13 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 			return err
 		}
 	}
+	a.dropPlace(ctx)
+	return nil
+}
+
+// dropPlace forgets the place in the queue, and recycles its lease.
+func (a *attempt) dropPlace(ctx context.Context) {
+	s := a.s
 	s.waits.forget(a.key)
 	s.mu.Lock()
 	var place *lease
@@ -344,7 +327,6 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.recycle(ctx, place)
-	return nil
 }
 
 // refuse returns the refusal, and watches for the change that a queued request waits for.

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 )
 
-// conns are the connections of a client that this package made. A connection to a server that hangs can
-// be closed: calls and watches then use the other servers until it answers again. Otherwise gRPC would
-// send it a part of all calls for another 13 seconds, and would read certificates only once.
+// conns are the connections of a client that this package made. A connection to a server that hangs can be
+// closed: calls and watches then use the other servers until it answers again. Otherwise gRPC would send it a
+// part of all calls for another 13 seconds. TLS begins here, because gRPC reads certificates only once.
 type conns struct {
 	files *tlsurl.Source // nil without TLS
 	mu    sync.Mutex

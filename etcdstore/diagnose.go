@@ -25,9 +25,8 @@ import (
 
 var _ store.Diagnoser = (*Store)(nil)
 
-// Diagnose checks whether the servers are set up safely for locks with that TTL: see
-// [store.Diagnoser]. It asks every endpoint for its status and its metrics. The user needs only
-// the rights for locks.
+// Diagnose checks whether the servers are set up safely for locks with that TTL: see [store.Diagnoser]. It asks
+// every endpoint for its status and its metrics. The user needs only the rights for locks.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
 	if err := s.enter(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
@@ -153,8 +152,7 @@ const (
 	manyRevisions = 5000
 )
 
-// unsafeVersion reports whether a server of this version may lose or corrupt data when it is
-// killed.
+// unsafeVersion reports whether a server of this version may lose or corrupt data when it is killed.
 func unsafeVersion(version string) bool {
 	return slices.Contains([]string{"3.5.0", "3.5.1", "3.5.2"}, version) || version == "2" ||
 		strings.HasPrefix(version, "2.") || slices.ContainsFunc([]string{"3.0.", "3.1.", "3.2.", "3.3."}, func(old string) bool { return strings.HasPrefix(version, old) })

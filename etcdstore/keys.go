@@ -75,9 +75,8 @@ func (k *keys) key(name string, kind byte, lease int64) string {
 
 func (k *keys) of(r *record) string { return k.key(r.name, r.kind, r.lease) }
 
-// format is the version of the records. A later one must keep the keys of holders between those of
-// kindCooling and kindShared, so that programs of this version neither grant such a name nor change
-// its keys.
+// format is the version of the records. A later one must keep the keys of holders between those of kindCooling
+// and kindShared, so that programs of this version neither grant such a name nor change its keys.
 const format = 1
 
 // A record is the content of a key and its value. The value is the JSON of the exported fields.
@@ -99,6 +98,7 @@ type record struct {
 	lease  int64
 	create int64
 	mod    int64
+	left   time.Duration // of the lease of a holder, for List
 }
 
 func newRecord(req *store.Request) record {
@@ -181,6 +181,10 @@ func (r *record) holder(now time.Time, left time.Duration) store.Holder {
 	}
 }
 
+// same returns an ErrInvalid if there is a record and it is of another claim than the request.
 func (r *record) same(req *store.Request) error {
+	if r == nil {
+		return nil
+	}
 	return store.SameClaim(req, r.Mode, r.Weight, r.Limit)
 }

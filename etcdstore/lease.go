@@ -20,9 +20,8 @@ const freshPart = 20
 
 const noLease = 0 // an ID that no lease has
 
-// A lease of etcd belongs to one identity at a time, so that each grant expires on its own and each waiter
-// has its own heartbeat. Creating a lease costs as much as a lock, so the lease of a released grant is
-// reused.
+// A lease of etcd belongs to one identity at a time, so that each grant expires on its own and each waiter has
+// its own heartbeat. Creating a lease costs as much as a lock, so the lease of a released grant is reused.
 type lease struct {
 	id      int64
 	seconds int64        // as requested

@@ -1,9 +1,8 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -29,50 +28,52 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 }
 
 func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err error) {
-	start, end, limit := s.keys.locks+q.Prefix, clientv3.GetPrefixRangeEnd(s.keys.locks+q.Prefix), min(q.Limit, maxPage)
-	if limit <= 0 {
-		limit = pageSize
-	}
+	start, end := s.keys.locks+q.Prefix, clientv3.GetPrefixRangeEnd(s.keys.locks+q.Prefix)
+	limit := cmp.Or(min(max(q.Limit, 0), maxPage), pageSize)
 	if q.Cursor != "" {
 		start = max(start, s.keys.behind(q.Cursor))
 	}
 	if q.Name != "" {
 		start, end, limit = s.keys.name(q.Name), s.keys.behind(q.Name), maxPage
 	}
-	names, more, err := s.names(ctx, start, end, limit)
+	records, more, err := s.records(ctx, start, end, limit)
 	if err != nil {
 		return page, err
+	}
+	errs := make([]error, len(records))
+	inParallel(len(records), func(i int) {
+		if r := &records[i]; r.kind != kindWaiting {
+			r.left, errs[i] = s.leftOf(ctx, r.lease)
+		}
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return page, err
+	}
+	sortByArrival(records)
+	now := time.Now()
+	for i, r := range records {
+		if i == 0 || r.name != records[i-1].name {
+			page.Locks = append(page.Locks, store.Lock{Name: r.name})
+		}
+		l := &page.Locks[len(page.Locks)-1]
+		l.Limit = max(l.Limit, r.Limit)
+		if r.kind != kindWaiting {
+			l.Holders = append(l.Holders, r.holder(now, r.left))
+			continue
+		}
+		l.Waiters = append(l.Waiters, store.Waiter{
+			ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Age: r.age(now),
+		})
 	}
 	if more {
-		page.Next = names[len(names)-1][0].name
-	}
-	left, err := s.allLeft(ctx, slices.Concat(names...))
-	if err != nil {
-		return page, err
-	}
-	now := time.Now()
-	for _, records := range names {
-		l := store.Lock{Name: records[0].name}
-		sortByArrival(records)
-		for i := range records {
-			r := &records[i]
-			l.Limit = max(l.Limit, r.Limit)
-			if r.kind != kindWaiting {
-				l.Holders = append(l.Holders, r.holder(now, left[r.lease]))
-				continue
-			}
-			l.Waiters = append(l.Waiters, store.Waiter{
-				ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Age: r.age(now),
-			})
-		}
-		page.Locks = append(page.Locks, l)
+		page.Next = records[len(records)-1].name
 	}
 	return page, nil
 }
 
-// names reads the records of some names, and reports whether there are more names.
-func (s *Store) names(ctx context.Context, start, end string, limit int) (names [][]record, more bool, err error) {
-	for {
+// records reads the records of some names, and reports whether there are more names.
+func (s *Store) records(ctx context.Context, start, end string, limit int) (list []record, more bool, err error) {
+	for names := 0; ; {
 		resp, err := call(s, ctx, s.kv.Range, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: int64(2*limit + 1)})
 		if err != nil {
 			return nil, false, err
@@ -82,37 +83,17 @@ func (s *Store) names(ctx context.Context, start, end string, limit int) (names 
 			if err != nil {
 				return nil, false, err
 			}
-			n := len(names)
-			if n > 0 && names[n-1][0].name == r.name {
-				names[n-1] = append(names[n-1], r)
-				continue
+			if len(list) == 0 || list[len(list)-1].name != r.name {
+				if names == limit {
+					return list, true, nil
+				}
+				names++
 			}
-			if n == limit {
-				return names, true, nil
-			}
-			names = append(names, []record{r})
+			list = append(list, r)
 		}
 		if !resp.More {
-			return names, false, nil
+			return list, false, nil
 		}
 		start = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
-}
-
-// allLeft reads the remaining time of the lease of each holder.
-func (s *Store) allLeft(ctx context.Context, records []record) (map[int64]time.Duration, error) {
-	records = slices.DeleteFunc(records, func(r record) bool { return r.kind == kindWaiting })
-	var mu sync.Mutex
-	var failure error
-	left := make(map[int64]time.Duration, len(records))
-	inParallel(len(records), func(i int) {
-		d, err := s.leftOf(ctx, records[i].lease)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			failure = err
-		}
-		left[records[i].lease] = d
-	})
-	return left, failure
 }

@@ -93,8 +93,7 @@ func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error)
 		cancel()
 		return nil, err
 	}
-	s.noteRevision(resp.Header.Revision)
-	s.noteFloor(mark)
+	s.note(resp.Header.Revision, mark)
 	return s, nil
 }
 

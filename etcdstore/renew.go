@@ -20,10 +20,9 @@ const maxOps = 128
 // renewals failed, Renew returns the first error. The error is ErrInvalid if a renewal changes the mode
 // other than from exclusive to shared, or has a floor with no token above it.
 //
-// It keeps the leases alive and reads the keys at the same time, because a short lease has no time for
-// two round trips. A key that exists has the whole TTL left from the beginning of the call, since a lease
-// that has ended does not come back. A former leader that does not know that it was replaced cannot answer
-// the read.
+// It keeps the leases alive and reads the keys at the same time, because a short lease has no time for two
+// round trips. A key that exists has the whole TTL left from the beginning of the call, since a lease that has
+// ended does not come back. A former leader that does not know that it was replaced cannot answer the read.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (slow []int, err error) {
 	var quick []unchanged
 	var leases []*lease
-	seen, mark := s.seen(), s.mark()
+	seen, mark := s.known()
 	for i := range grants {
 		g := &grants[i]
 		c, _ := s.claim(claimKey{g.Name, g.ID})
@@ -138,7 +137,8 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 		if err := store.CheckRenewal(r, own.Mode); err != nil {
 			return store.Renewed{}, err
 		}
-		g := regrant{s: s, key: key, own: own, mode: own.Mode, floor: s.mark(), above: r.Floor}
+		g := regrant{s: s, key: key, own: own, mode: own.Mode, above: r.Floor}
+		_, g.floor = s.known()
 		if full == nil {
 			g.mode, g.ttl = r.Mode, r.TTL
 			if !queued {
@@ -182,7 +182,7 @@ func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool
 		}
 	}
 	mark, err := parseFloor(resp.Responses[2].GetResponseRange())
-	s.noteFloor(mark)
+	s.note(resp.Header.Revision, mark)
 	return own, len(resp.Responses[1].GetResponseRange().Kvs) > 0, err
 }
 
@@ -258,7 +258,8 @@ func (g *regrant) put(ctx context.Context, old, next *lease) (out store.Renewed,
 	txn := &pb.TxnRequest{Compare: []*pb.Compare{modIs(before, r.mod)}}
 	raise := false
 	if g.tokens > 0 {
-		if r.Base, raise, err = g.floor.above(g.above, max(r.mod, s.seen())); err != nil {
+		seen, _ := s.known()
+		if r.Base, raise, err = g.floor.above(g.above, max(r.mod, seen)); err != nil {
 			return out, err
 		}
 		r.Token, r.Tokens = 0, g.tokens
@@ -300,7 +301,7 @@ func (g *regrant) put(ctx context.Context, old, next *lease) (out store.Renewed,
 		out.Token, out.Tokens = tokenAt(resp.Header.Revision, r.Base), g.tokens
 	}
 	if raise {
-		s.noteFloor(floorMark{mod: resp.Header.Revision, base: r.Base})
+		s.note(resp.Header.Revision, floorMark{mod: resp.Header.Revision, base: r.Base})
 	}
 	return out, nil
 }

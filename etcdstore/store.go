@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
@@ -153,9 +152,8 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends this handle. Waiting calls end, other calls in flight get two seconds to finish,
-// and later calls fail with store.ErrClosed. Grants that were not released stay until their TTL
-// is over. A second Close does nothing.
+// Close ends this handle. Waiting calls end, other calls in flight get two seconds to finish, and later calls fail
+// with store.ErrClosed. Grants that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil

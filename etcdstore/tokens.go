@@ -10,14 +10,16 @@ import (
 )
 
 const (
-	block = 1024    // tokens of a revision: as many as the hand-overs of a slice need by default
-	slop  = 1 << 30 // bounds by how many revisions a write may be ahead of the last one that its client has seen
+	block = 1024 // tokens of a revision: as many as the hand-overs of a slice need by default
+
+	// slop bounds by how many revisions a write may be ahead of the last one that its client has seen, and still
+	// have a token below 2^53.
+	slop = 1 << 30
 )
 
-// A floorMark is the content of the floor key and the revision at which it was written. The content is an
-// offset that is added to revisions to make tokens. It is 0 until a request asks for a token above that of
-// the current revision, and only grows. Every grant compares the key's revision, so that none uses an
-// outdated offset.
+// A floorMark is the content of the floor key and the revision at which it was written. The content is an offset
+// that is added to revisions to make tokens. It is 0 until a request asks for a token above that of the current
+// revision, and only grows. Every grant compares the key's revision, so that none uses an outdated offset.
 type floorMark struct {
 	mod  int64
 	base int64
@@ -53,8 +55,8 @@ func (s *Store) putFloor(base int64) *pb.RequestOp {
 // raise makes all later tokens greater than floor.
 func (s *Store) raise(ctx context.Context, floor int64) error {
 	for {
-		mark := s.mark()
-		base, raise, err := mark.above(floor, s.seen())
+		seen, mark := s.known()
+		base, raise, err := mark.above(floor, seen)
 		if err != nil || !raise {
 			return err
 		}
@@ -67,40 +69,29 @@ func (s *Store) raise(ctx context.Context, floor int64) error {
 			return err
 		}
 		if resp.Succeeded {
-			s.noteFloor(floorMark{mod: resp.Header.Revision, base: base})
+			s.note(resp.Header.Revision, floorMark{mod: resp.Header.Revision, base: base})
 			return nil
 		}
 		if mark, err = parseFloor(resp.Responses[0].GetResponseRange()); err != nil {
 			return err
 		}
-		s.noteFloor(mark)
+		s.note(resp.Header.Revision, mark)
 	}
 }
 
-// mark returns the newest mark that this handle knows.
-func (s *Store) mark() floorMark {
+// known returns the highest revision in a reply, and the newest mark that this handle knows.
+func (s *Store) known() (revision int64, floor floorMark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.floor
+	return s.revision, s.floor
 }
 
-func (s *Store) noteFloor(m floorMark) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m.mod > s.floor.mod {
-		s.floor = m
-	}
-}
-
-// seen returns the highest revision in a reply.
-func (s *Store) seen() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.revision
-}
-
-func (s *Store) noteRevision(revision int64) {
+// note records the revision of a reply, and the mark in it.
+func (s *Store) note(revision int64, m floorMark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision = max(s.revision, revision)
+	if m.mod > s.floor.mod {
+		s.floor = m
+	}
 }

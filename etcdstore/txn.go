@@ -64,7 +64,7 @@ func (s *Store) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, e
 	if err != nil {
 		return nil, err
 	}
-	s.noteRevision(resp.Header.Revision)
+	s.note(resp.Header.Revision, floorMark{})
 	return resp, nil
 }
 
@@ -163,7 +163,7 @@ func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snaps
 	if err := cmp.Or(err, err2, err3); err != nil {
 		return nil, false, err
 	}
-	s.noteFloor(floor)
+	s.note(resp.Header.Revision, floor)
 	sortByArrival(holders)
 	snap = &snapshot{revision: resp.Header.Revision, holders: holders, floor: floor}
 	snap.queue = int(queue.Count)
@@ -196,8 +196,11 @@ func (s *Store) queueRange(name string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
 }
 
+// sortByArrival sorts records by name, and those of a name by their arrival.
 func sortByArrival(list []record) {
-	slices.SortFunc(list, func(a, b record) int { return cmp.Compare(a.create, b.create) })
+	slices.SortFunc(list, func(a, b record) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.create, b.create))
+	})
 }
 
 // countQueue reads the number of waiters.
