@@ -25,9 +25,9 @@
 // outdated, and is never enough to hold a lock.
 //
 // Records that outlive their session are timed by the wall clock of the leader: those that a release keeps
-// (Once, MinHold), and grants that were not released when their store was closed, such as a lock that "holdfast
-// renew" has renewed. If that clock is changed, or the clock of the next leader differs, they last shorter or
-// longer by that time. Other locks do not depend on it.
+// (Once, MinHold), and grants that were not released when their store was closed, such as a lock that
+// "holdfast renew" has renewed. If that clock is changed, or the clock of the next leader differs, they last
+// shorter or longer by that time. Other locks do not depend on it.
 //
 // # Session and TTL
 //
