@@ -83,9 +83,6 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 	}
 	out = store.Renewed{Status: store.Extended, TTL: s.ttl(rec.TTL)}
 	if g.Tokens == 0 || waiters > 0 {
-		s.mu.Lock()
-		c.rec.token, c.rec.Tokens, c.rec.Floor = old.token, old.Tokens, old.Floor
-		s.mu.Unlock()
 		if g.Floor > 0 {
 			err = s.raise(ctx, zxid, g.Floor)
 		}
