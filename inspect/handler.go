@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -30,6 +29,7 @@ const (
 	breakLimit = 10 * time.Second
 	clockCheck = "store.clock" // the finding about the clocks of the store and of this host
 	healthAge  = time.Second   // how long a result of the health check is reused
+	notHeld    = "This grant no longer holds the lock. Nothing was released."
 )
 
 //go:embed static
@@ -40,7 +40,7 @@ var texts embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"text": printable.Escape, "short": short, "clock": clock, "date": date, "iso": iso, "weight": weight, "whole": whole,
-	"firstHolders": firstHolders, "firstWaiters": firstWaiters,
+	"firstHolders": first[holdfast.Holder], "firstWaiters": first[holdfast.Waiter],
 	"add":  func(a, b int) int { return a + b },
 	"rest": func(shown, all int) int { return max(0, all-shown) },
 }).ParseFS(texts, "templates/*.html"))
@@ -65,52 +65,41 @@ func Handler(c *holdfast.Client, opts ...Option) http.Handler {
 	if h.title == "" {
 		h.title = c.Capabilities().Store
 	}
-	h.watcher = newWatcher(c, &h.settings)
-	files, err := fs.Sub(static, "static")
-	if err != nil {
-		panic(err) // the folder is embedded
-	}
+	h.watcher = &watcher{client: c, interval: h.interval, check: h.checks, next: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", h.showList)
-	mux.HandleFunc("GET /lock", h.showLock)
+	mux.HandleFunc("GET /{$}", h.show("list", h.listView))
+	mux.HandleFunc("GET /lock", h.show("lock", h.lockView))
 	mux.HandleFunc("GET /events", h.stream)
 	mux.HandleFunc("GET /healthz", h.health)
 	mux.HandleFunc("GET /break", h.askBreak)
 	mux.HandleFunc("POST /break", h.doBreak)
-	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(files)))
+	mux.Handle("GET /static/", http.FileServerFS(static))
 	below := http.StripPrefix(strings.TrimSuffix(h.base, "/"), mux)
-	return secure(limitBody(http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return protect(http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path+"/" == h.base {
 			http.Redirect(w, r, h.base, http.StatusTemporaryRedirect)
 			return
 		}
 		below.ServeHTTP(w, r)
-	}))))
+	})))
 }
 
-// limitBody limits how long the body of a request may take, even if it is not used: the server reads
-// it before it handles the next request of the connection. A request without a body has no limit,
-// because the server reads during it only to see that the browser is gone.
-func limitBody(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		limit := time.Time{}
-		if r.ContentLength != 0 {
-			limit = time.Now().Add(readLimit)
-		}
-		http.NewResponseController(w).SetReadDeadline(limit)
-		next.ServeHTTP(w, r)
-	})
-}
-
-// secure sets the headers that keep a browser from running foreign scripts in a page and from
-// showing a page inside another site.
-func secure(next http.Handler) http.Handler {
+// protect sets the headers that keep a browser from running foreign scripts in a page and from
+// showing a page inside another site. It limits how long the body of a request may take, even if it
+// is not used: the server reads it before it handles the next request of the connection. A request
+// without a body has no limit, because the server reads during it only to see that the browser is gone.
+func protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head := w.Header()
 		head.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 		head.Set("X-Content-Type-Options", "nosniff")
 		head.Set("Referrer-Policy", "no-referrer")
 		head.Set("Cache-Control", "no-store")
+		limit := time.Time{}
+		if r.ContentLength != 0 {
+			limit = time.Now().Add(readLimit)
+		}
+		http.NewResponseController(w).SetReadDeadline(limit)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -169,7 +158,28 @@ func (h *handler) page(s *snapshot) page {
 	return p
 }
 
-// listPage returns the list that a filter lets through.
+// A view makes a page from a listing.
+type view func(*snapshot) page
+
+// listView returns the view of the list that a request filters, or nil after an error reply.
+func (h *handler) listView(w http.ResponseWriter, r *http.Request) view {
+	f, err := parseFilter(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil
+	}
+	return func(s *snapshot) page { return h.listPage(r.Context(), s, f) }
+}
+
+// lockView returns the view of the lock in a request, or nil after an error reply.
+func (h *handler) lockView(w http.ResponseWriter, r *http.Request) view {
+	name, ok := nameOf(w, r.URL.Query())
+	if !ok {
+		return nil
+	}
+	return func(s *snapshot) page { return h.lockPage(r.Context(), s, name) }
+}
+
 func (h *handler) listPage(ctx context.Context, s *snapshot, f filter) page {
 	p := h.page(s)
 	part := h.watcher.under(ctx, s, f.Prefix)
@@ -202,7 +212,6 @@ func (h *handler) listPage(ctx context.Context, s *snapshot, f filter) page {
 	return p
 }
 
-// lockPage returns the page of one lock.
 func (h *handler) lockPage(ctx context.Context, s *snapshot, name string) page {
 	p := h.page(s)
 	p.Name = name
@@ -219,30 +228,23 @@ func (h *handler) lockPage(ctx context.Context, s *snapshot, name string) page {
 	return p
 }
 
-func (h *handler) showList(w http.ResponseWriter, r *http.Request) {
-	if f, ok := filterOf(w, r.URL.Query()); ok {
-		h.show(w, r, "list", func(s *snapshot) page { return h.listPage(r.Context(), s, f) })
+// show returns a handler that writes a page of the newest listing.
+func (h *handler) show(name string, viewOf func(http.ResponseWriter, *http.Request) view) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		build := viewOf(w, r)
+		if build == nil {
+			return
+		}
+		s, err := h.watcher.fresh(r.Context())
+		if err != nil {
+			return // the browser is gone
+		}
+		status := http.StatusOK
+		if s.err != nil {
+			status = http.StatusBadGateway
+		}
+		h.render(w, status, name, build(s))
 	}
-}
-
-func (h *handler) showLock(w http.ResponseWriter, r *http.Request) {
-	name, ok := nameOf(w, r.URL.Query())
-	if ok {
-		h.show(w, r, "lock", func(s *snapshot) page { return h.lockPage(r.Context(), s, name) })
-	}
-}
-
-// show writes a page that is made from the newest listing.
-func (h *handler) show(w http.ResponseWriter, r *http.Request, name string, make func(*snapshot) page) {
-	s, err := h.watcher.fresh(r.Context())
-	if err != nil {
-		return // the browser is gone
-	}
-	status := http.StatusOK
-	if s.err != nil {
-		status = http.StatusBadGateway
-	}
-	h.render(w, status, name, make(s))
 }
 
 func (h *handler) render(w http.ResponseWriter, status int, name string, p page) {
@@ -268,15 +270,6 @@ func nameOf(w http.ResponseWriter, v url.Values) (string, bool) {
 	return name, true
 }
 
-// filterOf returns the filter in a request for the list.
-func filterOf(w http.ResponseWriter, v url.Values) (filter, bool) {
-	f, err := parseFilter(v)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-	}
-	return f, err == nil
-}
-
 // stream sends the changing part of a page after every listing, as server-sent events.
 func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 	select {
@@ -286,20 +279,13 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many browsers listen; this page reloads itself", http.StatusServiceUnavailable)
 		return
 	}
-	var part string
-	var build func(*snapshot) page
+	part, viewOf := "rows", h.listView
 	if r.URL.Query().Has("name") {
-		name, ok := nameOf(w, r.URL.Query())
-		if !ok {
-			return
-		}
-		part, build = "details", func(s *snapshot) page { return h.lockPage(r.Context(), s, name) }
-	} else {
-		f, ok := filterOf(w, r.URL.Query())
-		if !ok {
-			return
-		}
-		part, build = "rows", func(s *snapshot) page { return h.listPage(r.Context(), s, f) }
+		part, viewOf = "details", h.lockView
+	}
+	build := viewOf(w, r)
+	if build == nil {
+		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
@@ -311,16 +297,10 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 				h.logger.Error("holdfast: inspector", "error", err)
 				return
 			}
-			var message strings.Builder
-			for line := range strings.SplitSeq(strings.TrimSuffix(lineEnds.Replace(b.String()), "\n"), "\n") {
-				message.WriteString("data: " + line + "\n")
-			}
-			message.WriteString("\n")
+			text := strings.TrimSuffix(lineEnds.Replace(b.String()), "\n")
 			control.SetWriteDeadline(time.Now().Add(writeLimit))
-			if _, err := w.Write([]byte(message.String())); err != nil {
-				return
-			}
-			if control.Flush() != nil {
+			_, err := fmt.Fprintf(w, "data: %s\n\n", strings.ReplaceAll(text, "\n", "\ndata: "))
+			if err != nil || control.Flush() != nil {
 				return
 			}
 			control.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, even if nothing is written
@@ -339,12 +319,11 @@ var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 // health replies whether the store answers.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !h.answers() {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		w.Write([]byte("the store does not answer\n"))
+		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
 		return
 	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Write([]byte("ok\n"))
 }
 
@@ -382,10 +361,9 @@ func (h *handler) mayBreak(w http.ResponseWriter, r *http.Request) (user string,
 
 // askBreak shows the form for a forced release.
 func (h *handler) askBreak(w http.ResponseWriter, r *http.Request) {
-	if _, ok := h.mayBreak(w, r); !ok {
-		return
+	if _, ok := h.mayBreak(w, r); ok {
+		h.breakForm(w, r, r.URL.Query(), http.StatusOK, "")
 	}
-	h.breakForm(w, r, r.URL.Query(), http.StatusOK, "")
 }
 
 // breakForm shows the form with the grant in its current state, and a message about the last
@@ -413,7 +391,7 @@ func (h *handler) breakForm(w http.ResponseWriter, r *http.Request, v url.Values
 			return
 		}
 	}
-	p.Message = "This grant no longer holds the lock. Nothing was released."
+	p.Message = notHeld
 	h.render(w, http.StatusConflict, "message", p)
 }
 
@@ -446,18 +424,14 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
 	err = h.client.Break(ctx, name, id)
-	what := "holdfast: lock released by force"
+	p := page{Base: h.base, Title: h.title, Name: name, At: time.Now(), Message: "The lock was released. If it was held, its holder may still be running: it learns of this at its next renewal."}
+	what, status := "holdfast: lock released by force", http.StatusOK
 	if err != nil {
-		what = "holdfast: forced release failed"
+		what, status, p.Message = "holdfast: forced release failed", http.StatusBadGateway, err.Error()
+	}
+	if errors.Is(err, holdfast.ErrNotHeld) {
+		status, p.Message = http.StatusConflict, notHeld
 	}
 	h.logger.Warn(what, "name", name, "id", id.String(), "user", user, "from", r.RemoteAddr, "reason", reason, "error", err)
-	p := page{Base: h.base, Title: h.title, Name: name, At: time.Now(), Message: "The lock was released. If it was held, its holder may still be running: it learns of this at its next renewal."}
-	status := http.StatusOK
-	switch {
-	case errors.Is(err, holdfast.ErrNotHeld):
-		status, p.Message = http.StatusConflict, "This grant no longer holds the lock. Nothing was released."
-	case err != nil:
-		status, p.Message = http.StatusBadGateway, err.Error()
-	}
 	h.render(w, status, "message", p)
 }

@@ -49,9 +49,7 @@ func (h *history) note(before, after *snapshot) {
 	if before == nil {
 		return
 	}
-	seen := make(map[string]bool, len(after.locks))
 	for _, lock := range after.locks {
-		seen[lock.Name] = true
 		old, found := before.find(lock.Name)
 		if !found && before.cut {
 			continue // the name may have been beyond the end of the listing
@@ -62,8 +60,8 @@ func (h *history) note(before, after *snapshot) {
 		return // a name that is missing may be beyond the end of the listing
 	}
 	for _, old := range before.locks {
-		if !seen[old.Name] {
-			h.compare(&old, &holdfast.Info{Name: old.Name}, before, after)
+		if lock, found := after.find(old.Name); !found {
+			h.compare(&old, &lock, before, after)
 		}
 	}
 }
@@ -200,11 +198,10 @@ func (h *history) record(name string) *record {
 
 // of returns a copy of the record of a name.
 func (h *history) of(name string) record {
-	r := h.records[name]
-	if r == nil {
-		return record{}
+	if r := h.records[name]; r != nil {
+		return record{slices.Clone(r.Events), slices.Clone(r.Holds)}
 	}
-	return record{slices.Clone(r.Events), slices.Clone(r.Holds)}
+	return record{}
 }
 
 // last returns the last n elements of a list.

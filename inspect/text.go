@@ -37,11 +37,8 @@ func whole(d time.Duration) string {
 
 func clock(t time.Time) string { return t.Format("15:04:05") }
 
-// firstHolders returns the first n holders of a list.
-func firstHolders(n int, list []holdfast.Holder) []holdfast.Holder { return list[:min(n, len(list))] }
-
-// firstWaiters returns the first n waiters of a list.
-func firstWaiters(n int, list []holdfast.Waiter) []holdfast.Waiter { return list[:min(n, len(list))] }
+// first returns the first n elements of a list.
+func first[T any](n int, list []T) []T { return list[:min(n, len(list))] }
 
 // Percent returns how full the bar of a lease is. A listing does not contain the TTL, so the bar
 // is full at the longest remaining time that was seen.
@@ -50,19 +47,17 @@ func (p page) Percent(h holdfast.Holder) int {
 	return int(100 * (float64(h.Left) / float64(full)))
 }
 
-// Renewed returns the time at which a renewal of a lease was last seen. It is zero if none was
-// seen.
+// Renewed returns when a renewal of a lease was last seen, or zero.
 func (p page) Renewed(h holdfast.Holder) time.Time { return p.seen[h.ID].renewed }
 
-// Newest returns the events of a lock, the newest first.
+// Newest returns the events of the lock, the newest first.
 func (p page) Newest() []event {
 	events := slices.Clone(p.Record.Events)
 	slices.Reverse(events)
 	return events
 }
 
-// Since returns the time at which a holder or waiter of that age began, by the clock of this
-// host.
+// Since returns when a holder or waiter of that age began, by the clock of this host.
 func (p page) Since(age time.Duration) time.Time { return p.At.Add(-age) }
 
 // iso formats a time for the attribute datetime.

@@ -38,11 +38,11 @@ type stretch struct{ X, Width, Text string }
 // nil if there are none.
 func (p page) Timeline() *timeline {
 	rows := slices.Clone(p.Record.Holds)
-	for _, h := range firstHolders(maxBars, p.Lock.Holders) {
+	for _, h := range first(maxBars, p.Lock.Holders) {
 		from := p.Since(h.Age)
 		rows = append(rows, hold{h.Owner, h.Token, from.Add(-p.seen[h.ID].waited), from, p.At, h.State.String()})
 	}
-	for _, w := range firstWaiters(maxBars, p.Lock.Waiters) {
+	for _, w := range first(maxBars, p.Lock.Waiters) {
 		rows = append(rows, hold{w.Owner, 0, p.Since(w.Age), p.At, p.At, "waiting"})
 	}
 	if len(rows) == 0 {

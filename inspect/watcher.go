@@ -72,15 +72,16 @@ type sighting struct {
 // first listing.
 func (s *snapshot) sightings(before *snapshot) {
 	s.seen = make(map[holdfast.ID]sighting)
+	if before == nil {
+		before = new(snapshot)
+	}
 	for _, lock := range s.locks {
 		for _, h := range lock.Holders {
 			now := sighting{full: h.Left, left: h.Left}
-			if before != nil {
-				if old, ok := before.seen[h.ID]; ok {
-					now.full, now.renewed, now.waited = max(h.Left, old.full), old.renewed, old.waited
-					if expected := old.left - s.at.Sub(before.at); h.Left > expected+renewalStep {
-						now.renewed = s.at
-					}
+			if old, ok := before.seen[h.ID]; ok {
+				now.full, now.renewed, now.waited = max(h.Left, old.full), old.renewed, old.waited
+				if expected := old.left - s.at.Sub(before.at); h.Left > expected+renewalStep {
+					now.renewed = s.at
 				}
 			}
 			s.seen[h.ID] = now
@@ -88,13 +89,12 @@ func (s *snapshot) sightings(before *snapshot) {
 	}
 }
 
-// find returns a lock of the snapshot.
+// find returns a lock of the snapshot, and whether it was listed.
 func (s *snapshot) find(name string) (holdfast.Info, bool) {
-	i, ok := slices.BinarySearchFunc(s.locks, name, byName)
-	if !ok {
-		return holdfast.Info{Name: name}, false
+	if i, ok := slices.BinarySearchFunc(s.locks, name, byName); ok {
+		return s.locks[i], true
 	}
-	return s.locks[i], true
+	return holdfast.Info{Name: name}, false
 }
 
 // trips are times of round trips to the store.
@@ -118,10 +118,6 @@ type watcher struct {
 	check    func(context.Context) []store.Finding // nil without checks
 	checked  time.Time                             // when the last checks began
 	findings []store.Finding
-}
-
-func newWatcher(c *holdfast.Client, s *settings) *watcher {
-	return &watcher{client: c, interval: s.interval, check: s.checks, next: make(chan struct{})}
 }
 
 // look returns the newest snapshot, and a channel that is closed when the next one is ready. The
@@ -192,7 +188,6 @@ func (w *watcher) run() {
 	}
 }
 
-// runChecks checks the store once.
 func (w *watcher) runChecks() {
 	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
 	defer cancel()
@@ -253,8 +248,7 @@ func (w *watcher) under(ctx context.Context, s *snapshot, prefix string) listing
 	}
 	parts := <-s.parts // concurrent requests wait for the listing and share it
 	defer func() { s.parts <- parts }()
-	part, ok := parts[prefix]
-	if ok {
+	if part, ok := parts[prefix]; ok {
 		return part
 	}
 	if len(parts) >= maxParts || ctx.Err() != nil {
@@ -263,12 +257,11 @@ func (w *watcher) under(ctx context.Context, s *snapshot, prefix string) listing
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listLimit)
 	defer cancel()
 	begin := time.Now()
-	part = w.listUnder(ctx, prefix)
-	parts[prefix] = part
+	parts[prefix] = w.listUnder(ctx, prefix)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.partly += time.Since(begin)
-	return part
+	return parts[prefix]
 }
 
 // tookPartly returns how long the store was busy with listings of prefixes since the last call.
@@ -284,10 +277,7 @@ func (w *watcher) sample(d time.Duration, err error) trips {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		w.samples = append(w.samples, d)
-		if len(w.samples) > maxSamples {
-			w.samples = slices.Delete(w.samples, 0, 1)
-		}
+		w.samples = last(append(w.samples, d), maxSamples)
 	}
 	if len(w.samples) == 0 {
 		return trips{}
@@ -296,7 +286,6 @@ func (w *watcher) sample(d time.Duration, err error) trips {
 	return trips{P50: sorted[len(sorted)/2], P99: sorted[len(sorted)*99/100], Last: d}
 }
 
-// past returns the history of a name.
 func (w *watcher) past(name string) record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
