@@ -35,18 +35,15 @@ func (j *Job) Extend(kill time.Time) {
 
 // Forward sends a signal to the group, as a terminal does.
 func (j *Job) Forward(sig os.Signal) {
-	s, ok := sig.(syscall.Signal)
-	if !ok {
-		return
-	}
-	if s == syscall.SIGCONT && j.terminal.foreground() && !j.terminal.given {
+	if sig == syscall.SIGCONT && j.terminal.foreground() && !j.terminal.given {
 		j.terminal.start() // holdfast is back in the foreground
 	}
-	syscall.Kill(-j.group, s)
+	if s, ok := sig.(syscall.Signal); ok {
+		syscall.Kill(-j.group, s)
+	}
 }
 
-// Terminate sends a signal to all processes that the job started, and continues those that
-// are stopped.
+// Terminate sends a signal to all processes of the job, and continues those that are stopped.
 func (j *Job) Terminate(sig syscall.Signal) {
 	f := j.family()
 	f.signal(sig)
@@ -62,8 +59,7 @@ func (j *Job) Alive() bool { return j.family().alive() }
 
 // Suspend handles a job that was stopped. A job that stopped only because it lacked the terminal
 // gets the terminal and continues. Otherwise holdfast calls before and stops too, so that the
-// shell notices. When holdfast is continued, it continues the job. Without a terminal, Suspend
-// does nothing.
+// shell notices. When holdfast is continued, it continues the job.
 func (j *Job) Suspend(by syscall.Signal, before func()) {
 	t := j.terminal
 	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && t.foreground() {

@@ -8,18 +8,15 @@ import (
 	"time"
 )
 
-// A family is a process group and, where the system can list them, all descendants of a root
-// process.
+// A family is a process group and, where the system can list them, all descendants of a root process.
 type family struct {
 	group int
 
-	// root returns the process ID of the root process, and that of the guard if the guard is a
-	// descendant of the root. The root is 0 if it is unknown or also has children outside the
-	// family.
+	// root returns the process ID of the root process, and that of the guard if it is a descendant of
+	// the root. The root is 0 if it is unknown or also has children outside the family.
 	root func() (root, guard int)
 }
 
-// signal sends a signal to the whole family.
 func (f *family) signal(sig syscall.Signal) {
 	others, _ := f.members() // first, since children of killed parents get another parent
 	syscall.Kill(-f.group, sig)
@@ -43,12 +40,10 @@ func (f *family) alive() bool {
 func (f *family) kill(until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		f.signal(syscall.SIGKILL)
-		alive := f.alive()
-		if !alive {
-			alive = f.alive() // the list may have changed while it was read
-		}
-		if !alive {
-			return nil
+		if !f.alive() {
+			if !f.alive() { // the list may have changed while it was read
+				return nil
+			}
 		}
 		if time.Now().After(until) {
 			break
@@ -62,7 +57,6 @@ func (f *family) kill(until time.Time) error {
 	return fmt.Errorf("%s cannot be killed: it hangs in the kernel, or belongs to another user", left)
 }
 
-// A process is an entry in the list of processes.
 type process struct {
 	pid, parent, group int
 	zombie             bool // it has ended
@@ -100,8 +94,7 @@ func descendants(of, except int) ([]process, error) {
 	return members, nil
 }
 
-// pick finds the family in the list of all processes. It is for systems without a list of
-// children, and for a group whose root has ended.
+// pick finds the family in the list of all processes, without a root or a list of children.
 func (f *family) pick(root, guard int) (members []process, known bool) {
 	all, err := processes()
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package job runs a command so that it can be ended in time, with all processes that it
-// started.
+// Package job runs a command so that it can be ended in time, with all processes that it started.
 //
 // On Unix the job is a process group of its own. It gets the terminal if holdfast has it, and
 // stops and continues together with holdfast. A guard, which is a small separate process, kills
@@ -17,6 +16,11 @@ package job
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -50,11 +54,45 @@ const (
 	Unguarded                 // the guard was killed
 )
 
+// Errors of Lookup and of the event Failed.
 var (
-	// ErrNotFound is returned when there is no such command. Shells then exit with 127.
-	ErrNotFound = errors.New("command not found")
-
-	// ErrNotExecutable is returned when the command cannot be executed. Shells then exit with
-	// 126.
-	ErrNotExecutable = errors.New("cannot be executed")
+	ErrNotFound      = errors.New("command not found")  // shells then exit with 127
+	ErrNotExecutable = errors.New("cannot be executed") // shells then exit with 126
 )
+
+// Lookup finds the executable of a command. The error matches ErrNotFound or ErrNotExecutable.
+func Lookup(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil || errors.Is(err, exec.ErrDot) { // a PATH with the current directory is the choice of the user
+		return path, nil
+	}
+	if errors.Is(err, exec.ErrNotFound) && name == filepath.Base(name) {
+		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+			// LookPath looks for executable files only.
+			path := filepath.Join(dir, name)
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				return "", fmt.Errorf("%w: %s: %w", ErrNotExecutable, path, syscall.EACCES)
+			}
+		}
+	}
+	var named *exec.Error
+	if errors.As(err, &named) {
+		err = named.Err // the caller reports the name
+	}
+	return "", execError(err)
+}
+
+// execError returns ErrNotFound or ErrNotExecutable for an error of the system.
+func execError(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno // without the name of the system call
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w: it is neither a program, nor a script with a first line such as #!/bin/sh", ErrNotExecutable)
+	}
+	return fmt.Errorf("%w: %w", ErrNotExecutable, err)
+}

@@ -15,14 +15,10 @@ import (
 
 // A Job is a command that runs, or that is about to run.
 type Job struct {
-	spec   Spec
 	object windows.Handle
 	cmd    *exec.Cmd
 	events chan Event
 }
-
-// Inner does nothing on Windows.
-func Inner([]string) {}
 
 // Start prepares the job. The system ends all processes in the job object when its last handle
 // is closed, which happens when holdfast ends for any reason.
@@ -32,20 +28,22 @@ func Start(spec Spec, _ chan<- os.Signal) (*Job, error) {
 		return nil, fmt.Errorf("cannot create a job object: %w", err)
 	}
 	if !spec.Kill.IsZero() {
-		info := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
-			BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{
-				LimitFlags: windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
-			},
-		}
-		_, err = windows.SetInformationJobObject(object, windows.JobObjectExtendedLimitInformation,
-			uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
-		if err != nil {
+		if err := setLimits(object, windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE); err != nil {
 			windows.CloseHandle(object)
 			return nil, fmt.Errorf("cannot set up the job object: %w", err)
 		}
 	}
 	cmd := &exec.Cmd{Path: spec.Path, Args: spec.Args, Env: spec.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	return &Job{spec: spec, object: object, cmd: cmd, events: make(chan Event, 8)}, nil
+	return &Job{object: object, cmd: cmd, events: make(chan Event, 8)}, nil
+}
+
+// setLimits replaces the limits of a job object.
+func setLimits(object windows.Handle, flags uint32) error {
+	var info windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	info.BasicLimitInformation.LimitFlags = flags
+	_, err := windows.SetInformationJobObject(object, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
+	return err
 }
 
 // Events returns the channel on which the events of the job arrive.
@@ -73,8 +71,7 @@ func (j *Job) Release() {
 	}()
 }
 
-// adopt adds the process to the job object. Processes that it started earlier are not in the job
-// object.
+// adopt adds the process to the job object, but not processes that it started earlier.
 func (j *Job) adopt() error {
 	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(j.cmd.Process.Pid))
 	if err != nil {
@@ -87,29 +84,15 @@ func (j *Job) adopt() error {
 // Abandon ends a job that was not released, and so never begins.
 func (j *Job) Abandon() { j.Close(false) }
 
-// Extend does nothing: there is no guard.
-func (j *Job) Extend(time.Time) {}
-
-// Forward does nothing: the console notifies all its processes itself.
-func (j *Job) Forward(os.Signal) {}
-
 // Terminate kills the job, because no gentler way works for every program.
 func (j *Job) Terminate(syscall.Signal) { windows.TerminateJobObject(j.object, 1) }
 
 // Kill kills everything in the job object.
 func (j *Job) Kill() error { return windows.TerminateJobObject(j.object, 1) }
 
-// Alive returns false: the state of the other processes is unknown.
-func (j *Job) Alive() bool { return false }
-
-// Suspend does nothing: a job cannot be stopped.
-func (j *Job) Suspend(syscall.Signal, func()) {}
-
 // Close frees the job object. Processes that the job left in the background continue.
 func (j *Job) Close(bool) bool {
-	var info windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
-	windows.SetInformationJobObject(j.object, windows.JobObjectExtendedLimitInformation,
-		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
+	setLimits(j.object, 0)
 	windows.CloseHandle(j.object)
 	return false
 }
@@ -140,11 +123,13 @@ func SignalName(sig syscall.Signal) string { return sig.String() }
 // SignalWords are the signals that completion offers.
 var SignalWords = []string{"TERM", "KILL"}
 
-// DieOf does nothing on Windows.
-func DieOf(syscall.Signal) {}
+// What Windows does not have.
 
-// Foreground returns false: there is no foreground group.
-func Foreground() bool { return false }
-
-// SurviveWrites does nothing: a failed write is an error anyway.
-func SurviveWrites() {}
+func Inner([]string)                          {} // there are no processes of these kinds
+func DieOf(syscall.Signal)                    {}
+func SurviveWrites()                          {} // a failed write is an error anyway
+func Foreground() bool                        { return false }
+func (j *Job) Extend(time.Time)               {}               // there is no guard
+func (j *Job) Forward(os.Signal)              {}               // the console notifies all its processes itself
+func (j *Job) Suspend(syscall.Signal, func()) {}               // a job cannot be stopped
+func (j *Job) Alive() bool                    { return false } // the state of the other processes is unknown

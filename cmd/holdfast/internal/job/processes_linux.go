@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes this process the parent of descendants whose parent has ended, so that it
-// can find them.
+// adoptOrphans makes this process the parent of orphaned descendants, so that it can find them.
 func adoptOrphans() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // rename changes the name of the guard's process, so that killall(1) and pkill(1) do not find the
@@ -20,18 +19,13 @@ func rename(name string) {
 
 // processes lists all processes that are not zombies.
 func processes() ([]process, error) {
-	dir, err := os.Open("/proc")
+	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]process, 0, len(names))
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
+	all := make([]process, 0, len(entries))
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
@@ -67,8 +61,7 @@ func children(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// readProcess reads the entry of one process. If the process has ended, only its process ID is
-// set.
+// readProcess reads the entry of one process. If it has ended, only its process ID is set.
 func readProcess(pid int) (p process, ok bool) {
 	p.pid = pid
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -84,12 +77,6 @@ func readProcess(pid int) (p process, ok bool) {
 	p.parent, _ = strconv.Atoi(string(fields[1]))
 	p.group, _ = strconv.Atoi(string(fields[2]))
 	return p, true
-}
-
-// parentOf returns the parent of a process, or 0 if it is unknown.
-func parentOf(pid int) int {
-	p, _ := readProcess(pid)
-	return p.parent
 }
 
 // executablePath returns a path that works even if the file of this program was replaced.

@@ -13,30 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarded are the signals that are forwarded to the job: all signals that can be caught, except
-// those that concern only this process. The kernel or the Go runtime sends CHLD, PIPE, URG, PROF,
-// XFSZ and signals such as SEGV. TSTP, TTIN and TTOU concern the terminal. 32 to 34 belong to the C
-// library of Linux.
-var forwarded = func() (all []syscall.Signal) {
-	own := []syscall.Signal{
-		syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCHLD, syscall.SIGPIPE,
-		syscall.SIGURG, syscall.SIGPROF, syscall.SIGXFSZ, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE,
-		syscall.SIGSEGV, syscall.SIGSYS, 32, 33, 34,
-	}
-	for sig := syscall.Signal(1); sig <= 64; sig++ {
-		if !slices.Contains(own, sig) {
-			all = append(all, sig)
-		}
-	}
-	return all
-}()
+// own are the signals that cannot be caught or that concern only this process. The kernel or the Go
+// runtime sends CHLD, PIPE, URG, PROF, XFSZ and signals such as SEGV. TSTP, TTIN and TTOU concern the
+// terminal. 32 to 34 belong to the C library of Linux.
+var own = []syscall.Signal{
+	syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCHLD, syscall.SIGPIPE,
+	syscall.SIGURG, syscall.SIGPROF, syscall.SIGXFSZ, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE,
+	syscall.SIGSEGV, syscall.SIGSYS, 32, 33, 34,
+}
 
-// Notify relays the signals that the job gets to the channel. If HUP or INT was ignored when
+// Notify relays all other signals, which the job gets, to the channel. If HUP or INT was ignored when
 // holdfast was started, it stays ignored for holdfast and for the job, as nohup expects. For
 // other signals the Go runtime does not report that they were ignored.
 func Notify(to chan<- os.Signal) {
-	for _, sig := range forwarded {
-		if !signal.Ignored(sig) {
+	for sig := syscall.Signal(1); sig <= 64; sig++ {
+		if !slices.Contains(own, sig) && !signal.Ignored(sig) {
 			signal.Notify(to, sig)
 		}
 	}
@@ -51,14 +42,7 @@ func SurviveWrites() {
 // Ends reports whether a signal asks a program to end, and its number.
 func Ends(sig os.Signal) (int, bool) {
 	s, ok := sig.(syscall.Signal)
-	if !ok {
-		return 0, false
-	}
-	switch s {
-	case syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP:
-		return int(s), false
-	}
-	return int(s), true
+	return int(s), ok && s != syscall.SIGWINCH && s != syscall.SIGCONT && s != syscall.SIGTSTP
 }
 
 // ParseSignal parses TERM or SIGTERM.
@@ -120,13 +104,15 @@ func orphaned() bool {
 	if err != nil {
 		return true
 	}
-	for pid := os.Getppid(); pid > 0; pid = parentOf(pid) {
+	for pid := os.Getppid(); pid > 0; { // the parent is 0 if it is unknown
 		if sid, err := unix.Getsid(pid); err != nil || sid != session {
 			return true
 		}
 		if group, err := unix.Getpgid(pid); err == nil && group != unix.Getpgrp() {
 			return false
 		}
+		p, _ := readProcess(pid)
+		pid = p.parent
 	}
 	return true
 }

@@ -22,14 +22,12 @@ type Job struct {
 	spec     Spec
 	self     string // the executable of holdfast
 	group    int    // the process group of the job, which is also the ID of its first process
-	alone    bool   // this process had no children when it was started
+	root     int    // the process ID of holdfast, if all its children belong to the job; otherwise 0
 	events   chan Event
 	reported chan struct{} // closed after Started or Failed was sent
 	gate     *os.File      // a byte lets the job begin
 	signals  chan<- os.Signal
 	terminal *terminal
-	reaping  sync.Once
-	ended    sync.Once // sends Ended
 
 	mu    sync.Mutex
 	watch map[int]func(syscall.WaitStatus) // called when the state of the child with this process ID changes
@@ -65,7 +63,7 @@ func Start(spec Spec, signals chan<- os.Signal) (*Job, error) {
 		return nil, err
 	}
 	j := &Job{
-		spec: spec, self: self, alone: !hasChildren(),
+		spec: spec, self: self, root: rootOfJob(),
 		events: make(chan Event, 64), reported: make(chan struct{}), watch: make(map[int]func(syscall.WaitStatus)),
 		terminal: openTerminal(), signals: signals,
 	}
@@ -86,11 +84,13 @@ func Start(spec Spec, signals chan<- os.Signal) (*Job, error) {
 	return j, nil
 }
 
-// hasChildren reports whether this process has children already: a shell may have started them
-// before it executed holdfast. They do not belong to the job.
-func hasChildren() bool {
-	_, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-	return !errors.Is(err, syscall.ECHILD)
+// rootOfJob returns the ID of this process, or 0 if it has children already: a shell may have started
+// them before it executed holdfast. They do not belong to the job.
+func rootOfJob() int {
+	if _, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); errors.Is(err, syscall.ECHILD) {
+		return os.Getpid()
+	}
+	return 0
 }
 
 // startJob starts the process that becomes the job. See becomeJob.
@@ -114,6 +114,7 @@ func (j *Job) startJob() error {
 		return fmt.Errorf("cannot start a process: %w", err)
 	}
 	j.gate = gateOut
+	go j.reap()
 	go j.report(reportIn)
 	return nil
 }
@@ -125,15 +126,14 @@ func (j *Job) start(args []string, attr *syscall.ProcAttr, changed func(syscall.
 	j.mu.Lock() // reap must not see the child before j.watch has it
 	defer j.mu.Unlock()
 	for _, f := range files {
-		inherit(f, true)
-		defer inherit(f, false)
+		unix.FcntlInt(f.Fd(), unix.F_SETFD, 0)
+		defer syscall.CloseOnExec(int(f.Fd()))
 	}
 	pid, _, err := syscall.StartProcess(j.self, args, attr)
 	if err != nil {
 		return 0, err
 	}
 	j.watch[pid] = changed
-	j.reaping.Do(func() { go j.reap() })
 	return pid, nil
 }
 
@@ -143,14 +143,13 @@ func (j *Job) report(r *os.File) {
 	defer close(j.reported)
 	defer r.Close()
 	line, _ := bufio.NewReader(r).ReadString('\n')
+	e := Event{Kind: Started}
 	if n, err := strconv.Atoi(line); err == nil {
-		j.events <- Event{Kind: Failed, Err: execError(syscall.Errno(n))}
-		return
+		e = Event{Kind: Failed, Err: execError(syscall.Errno(n))}
 	}
-	j.events <- Event{Kind: Started}
+	j.events <- e
 }
 
-// reap waits for all children: the job, the guard and adopted orphans.
 func (j *Job) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -188,7 +187,7 @@ func (j *Job) jobChanged(status syscall.WaitStatus) {
 		}
 		j.mu.Unlock()
 	}
-	j.ended.Do(func() { j.events <- e })
+	j.events <- e
 }
 
 // startGuard starts the guard, tells it when to kill the job, and waits until it is ready. The guard
@@ -215,15 +214,9 @@ func (j *Job) startGuard() (err error) {
 		return err
 	}
 	defer out.Close()
-	root, mute := 0, "loud"
-	if j.alone {
-		root = os.Getpid()
-	}
-	if j.spec.Mute {
-		mute = "mute"
-	}
+	mute := map[bool]string{false: "loud", true: "mute"}[j.spec.Mute]
 	g := &guard{to: to, from: from, gone: make(chan struct{})}
-	args := []string{"hf-guard", hiddenGuard, fdText(in), fdText(out), strconv.Itoa(j.group), strconv.Itoa(root), mute}
+	args := []string{"hf-guard", hiddenGuard, fdText(in), fdText(out), strconv.Itoa(j.group), strconv.Itoa(j.root), mute}
 	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{null.Fd(), null.Fd(), 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
 	if g.pid, err = j.start(args, attr, func(status syscall.WaitStatus) { j.guardChanged(g, status) }, in, out); err != nil {
 		g.close()
@@ -284,20 +277,8 @@ func (j *Job) family() *family {
 		if j.guard != nil {
 			guard = j.guard.pid
 		}
-		if j.alone {
-			root = os.Getpid()
-		}
-		return root, guard
+		return j.root, guard
 	}}
 }
 
 func fdText(f *os.File) string { return strconv.Itoa(int(f.Fd())) }
-
-// inherit sets whether child processes inherit the file.
-func inherit(f *os.File, yes bool) {
-	flags := unix.FD_CLOEXEC
-	if yes {
-		flags = 0
-	}
-	unix.FcntlInt(f.Fd(), unix.F_SETFD, flags)
-}

@@ -15,28 +15,23 @@ import (
 // A terminal is the controlling terminal. Only the process group in the foreground can read from
 // it and gets Ctrl-C.
 type terminal struct {
-	fd    int // -1 if there is none
-	own   int // the process group of holdfast
+	fd    int // -1, with which every request fails, if there is none
 	job   int // the process group of the job
 	given bool
 	modes *unix.Termios // before the job began
 }
 
 func openTerminal() *terminal {
-	t := &terminal{fd: -1, own: unix.Getpgrp()}
+	t := &terminal{fd: -1}
 	if fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0); err == nil {
 		t.fd = fd
 	}
 	return t
 }
 
-// foreground reports whether the process group of holdfast has the terminal.
 func (t *terminal) foreground() bool {
-	if t.fd < 0 {
-		return false
-	}
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
-	return err == nil && group == t.own
+	return err == nil && group == unix.Getpgrp()
 }
 
 // Foreground reports whether this process is in the foreground of a terminal.
@@ -64,9 +59,8 @@ func (t *terminal) start() {
 	t.give()
 }
 
-// give puts the job into the foreground.
 func (t *terminal) give() {
-	if t.fd >= 0 && unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.job) == nil {
+	if unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.job) == nil {
 		t.given = true
 	}
 }
@@ -78,11 +72,10 @@ func (t *terminal) take() {
 		return
 	}
 	signal.Ignore(syscall.SIGTTOU)
-	unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.own)
+	unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, unix.Getpgrp())
 	t.given = false
 }
 
-// restore restores the modes of the terminal after a job was killed.
 func (t *terminal) restore() {
 	if t.modes != nil && t.foreground() {
 		unix.IoctlSetTermios(t.fd, tty.SetTermios, t.modes)

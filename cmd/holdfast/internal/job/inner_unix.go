@@ -4,6 +4,7 @@ package job
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -15,6 +16,61 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// First arguments with which holdfast starts itself: see Inner.
+const (
+	hiddenExec  = "__exec"
+	hiddenGuard = "__guard"
+)
+
+// Inner runs the guard, or becomes the job, if the arguments say so. It does not return then.
+func Inner(args []string) {
+	if len(args) < 2 {
+		return
+	}
+	switch args[1] {
+	case hiddenExec:
+		becomeJob(args[2:])
+	case hiddenGuard:
+		beGuard(args[2:])
+	default:
+		return
+	}
+	os.Exit(64) // not called by holdfast
+}
+
+// becomeJob waits until Release is called, and then executes the job in its place. While the
+// process waits, holdfast can give the terminal to its group, and the guard learns its process
+// ID. If holdfast ends before that, the job never begins.
+func becomeJob(args []string) {
+	if len(args) < 4 {
+		return
+	}
+	var gate, report int
+	if n, _ := fmt.Sscan(args[0]+" "+args[1], &gate, &report); n < 2 {
+		return
+	}
+	syscall.CloseOnExec(gate)
+	syscall.CloseOnExec(report)
+	if !readByte(gate) {
+		os.Exit(0)
+	}
+	err := syscall.Exec(args[2], args[3:], os.Environ())
+	var errno syscall.Errno
+	errors.As(err, &errno)
+	syscall.Write(report, []byte(strconv.Itoa(int(errno))))
+	os.Exit(126)
+}
+
+// readByte reads a byte, and reports whether there is one. It does so without the poller of the Go
+// runtime, which would make the file non-blocking.
+func readByte(fd int) bool {
+	for {
+		if n, err := syscall.Read(fd, make([]byte, 1)); err != syscall.EINTR {
+			return n == 1
+		}
+	}
+}
 
 // killTime limits the attempts to kill a job.
 const killTime = 10 * time.Second
@@ -31,13 +87,14 @@ func now() time.Duration {
 // first: if holdfast is stopped in between, the time is too early, but never too late.
 func message(kill time.Time) string {
 	at := now()
-	return fmt.Sprintf("kill at %d\n", at+time.Until(kill))
+	return fmt.Sprintf(killAt, at+time.Until(kill))
 }
 
 const (
-	ready   = "ready\n"   // from the guard: it knows when to kill the job
-	overdue = "overdue\n" // from the guard: it kills the job
-	done    = "done\n"    // to the guard: the job has ended
+	ready   = "ready\n"      // from the guard: it knows when to kill the job
+	overdue = "overdue\n"    // from the guard: it kills the job
+	killAt  = "kill at %d\n" // to the guard: when to kill the job
+	done    = "done\n"       // to the guard: the job has ended
 )
 
 // A guardProcess is the state of this process if it is a guard.
@@ -56,21 +113,16 @@ func beGuard(args []string) {
 	if len(args) != 5 {
 		return
 	}
-	var n [4]int
-	for i := range n {
-		var err error
-		if n[i], err = strconv.Atoi(args[i]); err != nil {
-			return
-		}
+	g := &guardProcess{mute: args[4] == "mute"}
+	var out int
+	if n, _ := fmt.Sscan(strings.Join(args[:4], " "), &g.fd, &out, &g.group, &g.root); n < 4 {
+		return
 	}
 	runtime.GOMAXPROCS(1)
-	syscall.CloseOnExec(n[0])
-	syscall.CloseOnExec(n[1])
+	syscall.CloseOnExec(g.fd)
+	syscall.CloseOnExec(out)
 	rename("hf-guard")
-	g := &guardProcess{
-		in: bufio.NewReader(os.NewFile(uintptr(n[0]), "in")), fd: n[0], out: os.NewFile(uintptr(n[1]), "out"),
-		group: n[2], root: n[3], mute: args[4] == "mute",
-	}
+	g.in, g.out = bufio.NewReader(os.NewFile(uintptr(g.fd), "in")), os.NewFile(uintptr(out), "out")
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	os.Chdir("/") // so that the file system can be unmounted
@@ -103,11 +155,9 @@ func (g *guardProcess) guard() {
 		if line == done {
 			os.Exit(0)
 		}
-		at, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(line, "kill at "), "\n"), 10, 64)
-		if err != nil {
+		if _, err := fmt.Sscanf(line, killAt, &kill); err != nil {
 			continue
 		}
-		kill = time.Duration(at)
 		if !told {
 			told = true
 			g.out.WriteString(ready)
@@ -126,7 +176,6 @@ func (g *guardProcess) readable(wait time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// end kills the job and ends the guard.
 func (g *guardProcess) end(why string) {
 	f := family{group: g.group, root: func() (root, guard int) {
 		if g.root != 0 && os.Getppid() == g.root { // holdfast is stopped, and the job is its descendant
