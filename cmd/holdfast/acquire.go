@@ -67,43 +67,38 @@ func (o *lockOptions) acquireAndPrint(json bool) (err error) {
 	ctx, cancel := untilSignal()
 	defer cancel()
 	job.SurviveWrites() // if the output cannot be written, the lock is released
-	st, err := o.store.open(ctx)
+	c, err := o.store.connect(ctx)
 	if err != nil {
-		return err
-	}
-	c, err := holdfast.New(st)
-	if err != nil {
-		st.Close()
 		return err
 	}
 	defer func() {
 		if err != nil { // after a success, Close would release the lock
 			c.Close()
-			st.Close()
 		}
 	}()
 	o.extra = append(o.extra, holdfast.NoRenew())
-	lease, err := o.acquire(ctx, c)
+	lease, err := o.acquire(ctx, c.Client)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the signal arrived after the grant
 	}
 	if err != nil {
 		return err
 	}
-	if text := shortenedTTL(o.ttl, st.ttl()); text != "" {
+	if text := shortenedTTL(o.ttl, c.store.ttl()); text != "" {
 		complain("%s; renew the lock before that time is over", text)
 	}
 	if json {
 		return outputJSON(grantJSON{o.name, lease.ID().String(), lease.Token(), c.Owner(), lease.Deadline().Round(0)})
 	}
-	return output(exportLines(lockVars(lease, lease.Deadline(), c.Owner())))
+	return output(exportLines(lockVars(lease, lease.Deadline(), c.Owner())...))
 }
 
 // exportLines returns variables for a shell to evaluate.
-func exportLines(vars []lockVar) string {
+func exportLines(vars ...string) string {
 	var b strings.Builder
 	for _, v := range vars {
-		fmt.Fprintf(&b, "export %s=%s\n", v.name, shellQuote(v.value))
+		name, value, _ := strings.Cut(v, "=")
+		fmt.Fprintf(&b, "export %s=%s\n", name, shellQuote(value))
 	}
 	return b.String()
 }

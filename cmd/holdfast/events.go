@@ -56,38 +56,23 @@ type reporter struct {
 	json    io.Writer // nil without --json
 	plain   bool      // messages go to stderr
 
-	lines chan reportLine
-}
-
-// A reportLine is a line to write, or a request to close a channel when all lines before it
-// are written.
-type reportLine struct {
-	to      io.Writer
-	text    []byte
-	written chan<- struct{}
+	lines chan func() // each writes a line
 }
 
 func newReporter(name string) *reporter {
-	r := &reporter{name: name, plain: true, lines: make(chan reportLine, reportLines)}
-	go r.writeLines()
+	r := &reporter{name: name, plain: true, lines: make(chan func(), reportLines)}
+	go func() {
+		for write := range r.lines {
+			write()
+		}
+	}()
 	return r
-}
-
-func (r *reporter) writeLines() {
-	for l := range r.lines {
-		if l.to != nil {
-			l.to.Write(l.text)
-		}
-		if l.written != nil {
-			close(l.written)
-		}
-	}
 }
 
 // write queues a line, or drops it if too many are queued.
 func (r *reporter) write(to io.Writer, text []byte) {
 	select {
-	case r.lines <- reportLine{to: to, text: text}:
+	case r.lines <- func() { to.Write(text) }:
 	default:
 	}
 }
@@ -98,7 +83,7 @@ func (r *reporter) flush(limit time.Duration) {
 	defer timer.Stop()
 	written := make(chan struct{})
 	select {
-	case r.lines <- reportLine{written: written}:
+	case r.lines <- func() { close(written) }:
 	case <-timer.C:
 		return
 	}
@@ -106,15 +91,6 @@ func (r *reporter) flush(limit time.Duration) {
 	case <-written:
 	case <-timer.C:
 	}
-}
-
-func (r *reporter) marshal(e event) []byte {
-	e.Time, e.Name = time.Now(), r.name
-	line, err := json.Marshal(e)
-	if err != nil {
-		panic(err) // an event can always be encoded
-	}
-	return append(printable.EscapeJSON(line), '\n')
 }
 
 // seconds returns a duration for an optional field.
@@ -125,26 +101,32 @@ func seconds(d time.Duration) *float64 {
 
 // emit writes a JSON line if JSON lines were requested.
 func (r *reporter) emit(e event) {
-	if r.json != nil {
-		r.write(r.json, r.marshal(e))
+	if r.json == nil {
+		return
 	}
+	e.Time, e.Name = time.Now(), r.name
+	line, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // an event can always be encoded
+	}
+	r.write(r.json, append(printable.EscapeJSON(line), '\n'))
 }
 
 // tell reports an event, as a JSON line and as a message.
 func (r *reporter) tell(e event, format string, args ...any) {
-	e.Message = fmt.Sprintf(format, args...)
-	r.emit(e)
-	if !r.quiet {
-		r.say(e.Message)
-	}
+	r.report(e, !r.quiet, fmt.Sprintf(format, args...))
 }
 
 // note is like tell, but prints the message only with --verbose.
 func (r *reporter) note(e event, format string, args ...any) {
-	e.Message = fmt.Sprintf(format, args...)
+	r.report(e, r.verbose, fmt.Sprintf(format, args...))
+}
+
+func (r *reporter) report(e event, say bool, message string) {
+	e.Message = message
 	r.emit(e)
-	if r.verbose {
-		r.say(e.Message)
+	if say {
+		r.say(message)
 	}
 }
 

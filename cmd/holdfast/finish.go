@@ -17,7 +17,10 @@ func (h *holding) finish() int {
 		h.lost = h.lostUnseen()
 	}
 	hadTerminal := h.job.Close(h.ended.Signal != 0 || h.lost != nil)
-	code, how := h.outcome()
+	code, how := h.ended.Code, fmt.Sprintf("the job exited with %d", h.ended.Code)
+	if h.ended.Signal != 0 {
+		how = "the job was ended by " + h.signalName()
+	}
 	if h.lost != nil {
 		return h.sayLost(how)
 	}
@@ -43,7 +46,7 @@ func (h *holding) finish() int {
 		h.hurry = true
 		h.report.tell(event{Event: "error"}, "%q could not be released, and expires within %v: %v", h.name, h.ttl, err)
 	}
-	if interruptedByKeyboard(h.ended, hadTerminal) {
+	if h.ended.Signal == syscall.SIGINT && (hadTerminal || job.Foreground()) { // by Ctrl-C
 		h.dieOf = syscall.SIGINT
 	}
 	h.report.note(event{Event: "released", Token: h.lease.Token(), Code: &code, Signal: h.signalName()}, "%s; released %q", how, h.name)
@@ -63,14 +66,6 @@ func (h *holding) lostUnseen() error {
 	return nil
 }
 
-// outcome returns the exit code of the job, and a clause that describes how it ended.
-func (h *holding) outcome() (int, string) {
-	if h.ended.Signal != 0 {
-		return h.ended.Code, "the job was ended by " + h.signalName()
-	}
-	return h.ended.Code, fmt.Sprintf("the job exited with %d", h.ended.Code)
-}
-
 func (h *holding) signalName() string {
 	if h.ended.Signal == 0 {
 		return ""
@@ -78,11 +73,10 @@ func (h *holding) signalName() string {
 	return job.SignalName(h.ended.Signal)
 }
 
-// sayLost reports that the job lost its lock, and returns the exit code. The exit code of the
-// job does not matter: a job that may have overlapped with another has not succeeded.
+// sayLost reports that the job lost its lock, and returns the exit code. That of the job does not
+// matter: a job that may have overlapped with another has not succeeded.
 func (h *holding) sayLost(how string) int {
-	code := exitLost
-	advice := "check the store, then start the job again"
+	code, advice := exitLost, "check the store, then start the job again"
 	if h.overMaxHold() {
 		advice = "allow it more time with --max-hold, or make the job shorter"
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -20,29 +19,25 @@ holdfast once runs it again. It does nothing to a lock that is held: to take tha
 away from its holder, use holdfast break.`,
 		Example: `    holdfast once --keep 20h report -- ./send-report
     holdfast forget report    # send it once more today`,
-		Args:              lockArgument,
-		ValidArgsFunction: st.completeName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := args[0]
-			outcome := fmt.Sprintf("%q is open again; the record that it was done is removed", name)
-			err := st.withClient(name, func(ctx context.Context, c *holdfast.Client) error {
+			return st.withClient(name, func(ctx context.Context, c *holdfast.Client) error {
 				err := c.Forget(ctx, name)
-				if errors.Is(err, holdfast.ErrNotHeld) { // what the caller wants is true already
-					outcome = fmt.Sprintf("nothing to forget: there is no record that %q was done", name)
+				var held *holdfast.HeldError
+				switch {
+				case err == nil:
+					complain("%q is open again; the record that it was done is removed", name)
+				case errors.Is(err, holdfast.ErrNotHeld): // what the caller wants is true already
+					complain("nothing to forget: there is no record that %q was done", name)
 					return nil
-				}
-				if held := (*holdfast.HeldError)(nil); errors.As(err, &held) {
+				case errors.As(err, &held):
 					complain("%s; only what holdfast once has done can be forgotten; to open it by force, see: holdfast break --help", describeHeld(held))
 					return exitCode(exitBusy)
 				}
 				return err
 			})
-			if err == nil {
-				complain("%s", outcome)
-			}
-			return err
 		},
 	}
-	st.addTo(cmd)
+	st.addWithName(cmd)
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,23 +12,168 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// An idFlag is the flag --id of a command that acts on one grant.
-type idFlag struct{ text string }
+func newBreakCommand() *cobra.Command {
+	var flags grantFlags
+	cmd := &cobra.Command{
+		Use:   "break [flags] NAME --id ID",
+		Short: "Take a lock away from its holder by force",
+		Long: `Ends the grant with this ID, which holdfast show prints. If another holder has
+the lock by now, nothing happens to it.
 
-func (f *idFlag) addTo(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.text, "id", "", "`ID` of the grant, as acquire and show print it; required")
+The former holder may still be running. It learns of the loss at its next
+renewal, up to a third of its TTL later. The next holder gets a higher token,
+so a resource that checks tokens is safe.`,
+		RunE: flags.run(func(name string, id store.ID) error {
+			return flags.withClient(name, func(ctx context.Context, c *holdfast.Client) error {
+				info, err := c.Inspect(ctx, name)
+				if err == nil {
+					err = c.Break(ctx, name, id)
+				}
+				if err == nil {
+					complain("%s", broken(info, id))
+				}
+				return err
+			})
+		}),
+	}
+	flags.addTo(cmd)
+	return cmd
 }
 
-// parse returns the identity of the grant.
-func (f *idFlag) parse(name string) (store.ID, error) {
-	if f.text == "" {
-		return store.ID{}, usagef("--id is missing; to find the grant, run: holdfast show %s", shellQuote(name))
+// broken returns the message for a grant that was broken. Info is the lock before that.
+func broken(info holdfast.Info, id holdfast.ID) string {
+	for _, h := range info.Holders {
+		switch {
+		case h.ID != id:
+		case h.State == store.Done:
+			return fmt.Sprintf("%q is open again; the record that it was done is removed", info.Name)
+		case h.State == store.Cooling:
+			return fmt.Sprintf("%q is open again before its minimum hold is over", info.Name)
+		}
 	}
-	id, err := store.ParseID(f.text)
-	if err != nil || id.IsZero() {
-		return store.ID{}, usagef("--id %q: want the 32 hexadecimal digits that acquire and show print", f.text)
+	return fmt.Sprintf("broke %q; its former holder may still be running", info.Name)
+}
+
+func newRenewCommand() *cobra.Command {
+	var flags grantFlags
+	var json bool
+	ttl := acquireTTL
+	cmd := &cobra.Command{
+		Use:   "renew [flags] NAME --id ID",
+		Short: "Renew a lock taken with acquire",
+		Long: `Makes the lock last for its TTL from now, and prints the new HOLDFAST_DEADLINE
+for a shell to evaluate. If the lock is no longer held, it exits with 79: stop
+the work that needs the lock.`,
+		RunE: flags.run(func(name string, id store.ID) error {
+			flags.ttl = ttl
+			var deadline time.Time
+			err := flags.withStore(name, func(ctx context.Context, s store.Store) (err error) {
+				deadline, err = renew(ctx, s, name, id, ttl)
+				return err
+			})
+			switch {
+			case err != nil:
+				return err
+			case json:
+				return outputJSON(grantJSON{Name: name, ID: id.String(), Deadline: deadline.Round(0)})
+			}
+			return output(exportLines(fmt.Sprint("HOLDFAST_DEADLINE=", deadline.Unix())))
+		}),
 	}
-	return id, nil
+	flags.addTo(cmd)
+	cmd.Flags().Var((*durationValue)(&ttl), "ttl", "how long the lock is held from now on")
+	cmd.Flags().BoolVar(&json, "json", false, "print a line of JSON instead")
+	return cmd
+}
+
+// renew extends a grant and returns its new deadline.
+func renew(ctx context.Context, st store.Store, name string, id store.ID, ttl time.Duration) (time.Time, error) {
+	caps := st.Capabilities()
+	if err := caps.CheckTTL(ttl); err != nil {
+		return time.Time{}, err
+	}
+	mode, err := modeOf(ctx, st, name, id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	sent := time.Now()
+	renewed, err := st.Renew(ctx, []store.Renewal{{Name: name, ID: id, TTL: ttl, Mode: mode}})
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case len(renewed) != 1 || renewed[0].Status == store.Unknown:
+		return time.Time{}, errors.New("the store does not know whether the lock was renewed")
+	case renewed[0].Status == store.Gone:
+		return time.Time{}, holdfast.ErrNotHeld
+	}
+	if text := shortenedTTL(ttl, renewed[0].TTL); text != "" {
+		complain("%s; renew the lock again before that time is over", text)
+	}
+	return sent.Add(leaseTime(renewed[0].TTL)), nil
+}
+
+// modeOf returns the mode of a grant, which a renewal must not change.
+func modeOf(ctx context.Context, st store.Store, name string, id store.ID) (store.Mode, error) {
+	page, err := st.List(ctx, store.Query{Name: name})
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range page.Locks {
+		for _, h := range l.Holders {
+			if h.ID == id && h.State == store.Held {
+				return h.Mode, nil
+			}
+		}
+	}
+	return 0, holdfast.ErrNotHeld
+}
+
+func newReleaseCommand() *cobra.Command {
+	var flags grantFlags
+	cmd := &cobra.Command{
+		Use:   "release [flags] NAME --id ID",
+		Short: "Release a lock taken with acquire",
+		Long: `Releases the lock. If it is no longer held, it exits with 79: the work that
+needed the lock may have overlapped with that of another holder.`,
+		RunE: flags.run(func(name string, id store.ID) error {
+			retried := false
+			return flags.withStore(name, func(ctx context.Context, s store.Store) error {
+				err := s.Release(ctx, name, id, store.Keep{})
+				if retried && errors.Is(err, holdfast.ErrNotHeld) {
+					return nil // an earlier attempt released it, and the reply was lost
+				}
+				retried = true
+				return err
+			})
+		}),
+	}
+	flags.addTo(cmd)
+	return cmd
+}
+
+// grantFlags are the flags of a command that acts on one grant of the lock NAME.
+type grantFlags struct {
+	storeFlag
+	id string
+}
+
+func (f *grantFlags) addTo(cmd *cobra.Command) {
+	f.addWithName(cmd)
+	cmd.Flags().StringVar(&f.id, "id", "", "`ID` of the grant, as acquire and show print it; required")
+}
+
+// run returns a RunE that calls do with the identity of the grant.
+func (f *grantFlags) run(do func(name string, id store.ID) error) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		if f.id == "" {
+			return usagef("--id is missing; to find the grant, run: holdfast show %s", shellQuote(args[0]))
+		}
+		id, err := store.ParseID(f.id)
+		if err != nil || id.IsZero() {
+			return usagef("--id %q: want the 32 hexadecimal digits that acquire and show print", f.id)
+		}
+		return do(args[0], id)
+	}
 }
 
 // withStore calls do with the store until it succeeds, for a limited number of times. It repeats
@@ -57,9 +203,8 @@ func retry(ctx context.Context, call func(context.Context) error) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, holdfast.ErrNotHeld), errors.Is(err, holdfast.ErrInvalid), errors.Is(err, holdfast.ErrUnsupported):
-			return err
-		case i == attempts:
+		case i == attempts, errors.Is(err, holdfast.ErrNotHeld), errors.Is(err, holdfast.ErrInvalid),
+			errors.Is(err, holdfast.ErrUnsupported):
 			return err
 		}
 		select {

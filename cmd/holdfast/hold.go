@@ -11,11 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
 
-const (
-	// pollEnd is the interval at which holdfast checks whether all processes of the job have
-	// ended.
-	pollEnd = 20 * time.Millisecond
-)
+// pollEnd is the interval at which holdfast checks whether all processes of the job have ended.
+const pollEnd = 20 * time.Millisecond
 
 // A holding is a job that runs under a lease.
 type holding struct {
@@ -38,7 +35,7 @@ func (r *runner) holdLock(path string, args []string) int {
 	if r.maxHold > 0 {
 		h.margin = killMargin(min(r.ttl, r.maxHold))
 	}
-	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.deadline(), r.client.Load().Owner()), Mute: r.quiet || !r.report.plain}
+	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.deadline(), r.client.Owner()), Mute: r.quiet || !r.report.plain}
 	if r.onLost != lostWarn {
 		spec.Kill = h.guardKill()
 	}
@@ -49,19 +46,11 @@ func (r *runner) holdLock(path string, args []string) int {
 		r.report.tell(event{Event: "failed", Code: &code}, "%v; the job was not started", err)
 		return code
 	}
-	// The job has not begun yet. A signal that arrives here ends the run, and the job never
-	// starts.
-	for {
-		select {
-		case sig := <-r.signals:
-			if n, ends := job.Ends(sig); ends {
-				h.job.Abandon()
-				return r.leave(&signalled{n})
-			}
-			continue
-		default:
+	for len(r.signals) > 0 { // a signal that arrives here ends the run, and the job never starts
+		if n, ends := job.Ends(<-r.signals); ends {
+			h.job.Abandon()
+			return r.leave(&signalled{n})
 		}
-		break
 	}
 	if err := r.lease.Err(); err != nil {
 		h.job.Abandon()
@@ -150,8 +139,8 @@ func (h *holding) endTime() time.Time {
 // next returns when to call look again.
 func (h *holding) next() time.Time {
 	switch {
-	case h.onLost == lostWarn:
-		return time.Now().Add(time.Hour) // look does nothing
+	case h.onLost == lostWarn: // look does nothing
+		return time.Now().Add(time.Hour)
 	case h.lost == nil:
 		return h.endTime()
 	case h.ended != nil || h.killed:
@@ -211,11 +200,10 @@ func (h *holding) leaseEnded() {
 
 // reason returns the part of the error of a lost lease that says why it was lost.
 func reason(err error) error {
-	text := err.Error()
-	if _, why, ok := strings.Cut(text, "lost: "); ok {
-		text = why
+	if _, why, ok := strings.Cut(err.Error(), "lost: "); ok {
+		return errors.New(why)
 	}
-	return errors.New(text)
+	return err
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -247,13 +235,5 @@ func (h *holding) kill() {
 
 // over reports whether there is nothing left to wait for.
 func (h *holding) over() bool {
-	if h.ended == nil {
-		return false
-	}
-	return h.lost == nil || h.onLost == lostWarn || h.killed || !h.job.Alive()
-}
-
-// interruptedByKeyboard reports whether Ctrl-C on the terminal ended the job.
-func interruptedByKeyboard(e *job.Event, hadTerminal bool) bool {
-	return e.Signal == syscall.SIGINT && (hadTerminal || job.Foreground())
+	return h.ended != nil && (h.lost == nil || h.onLost == lostWarn || h.killed || !h.job.Alive())
 }

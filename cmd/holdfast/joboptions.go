@@ -15,12 +15,8 @@ import (
 )
 
 const (
-	// minTTL leaves enough time between the deadline and the end of a lock to end a job.
-	minTTL = time.Second
-
-	// maxGrace limits the default grace period. With a long TTL, a job need not end long before
-	// the deadline.
-	maxGrace = 10 * time.Second
+	minTTL   = time.Second      // leaves enough time between the deadline and the end of a lock to end a job
+	maxGrace = 10 * time.Second // of the default: with a long TTL, a job need not end long before the deadline
 )
 
 // killMargin returns how long before the deadline the job is killed, so that it is dead at the
@@ -38,6 +34,8 @@ const (
 	lostKill = "kill"
 	lostWarn = "warn"
 )
+
+var lostActions = []string{lostTerm, lostKill, lostWarn}
 
 // jobOptions are the options of commands that run a job: run and once.
 type jobOptions struct {
@@ -60,12 +58,10 @@ type jobOptions struct {
 	quiet      bool
 }
 
-func newJobOptions() *jobOptions {
-	return &jobOptions{lockOptions: lockOptions{ttl: holdfast.DefaultTTL}}
-}
-
-// addTo adds the flags that run and once have in common.
+// addTo adds the arguments and flags that run and once have in common.
 func (o *jobOptions) addTo(cmd *cobra.Command) {
+	cmd.Args, cmd.ValidArgsFunction = o.arguments, o.complete
+	o.ttl = holdfast.DefaultTTL
 	o.lockOptions.addTo(cmd, "how long others wait for the lock if this host dies")
 	f := cmd.Flags()
 	f.IntVarP(&o.busyCode, "busy-code", "E", exitBusy, "exit with `CODE` if the lock is held")
@@ -80,14 +76,7 @@ func (o *jobOptions) addTo(cmd *cobra.Command) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print more messages, such as how long it waited")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print no messages")
 	cmd.RegisterFlagCompletionFunc("signal", cobra.FixedCompletions(job.SignalWords, cobra.ShellCompDirectiveNoFileComp))
-	cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{lostTerm, lostKill, lostWarn}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// addHoldTo adds the flags about how long the lock is held.
-func (o *jobOptions) addHoldTo(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.Var((*durationValue)(&o.minHold), "min-hold", "keep the lock closed for this long after it was acquired, even if CMD exits earlier")
-	f.Var((*durationValue)(&o.period), "period", "run CMD at most once per period of this length on all hosts; see above")
+	cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions(lostActions, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // check returns a usageError for the mistakes that can be found before anything is changed,
@@ -96,10 +85,27 @@ func (o *jobOptions) check() error {
 	if err := o.lockOptions.check(); err != nil {
 		return err
 	}
-	if err := o.checkJob(); err != nil {
-		return err
-	}
+	var known bool
+	o.signal, known = job.ParseSignal(o.signalName)
 	switch {
+	case o.changed("command") && o.script == "":
+		return usagef("-c: the script is empty")
+	case o.script == "" && (len(o.command) == 0 || o.command[0] == ""):
+		return usagef(`no command to run; write it after NAME and "--", as in: NAME -- CMD`)
+	case o.ttl < minTTL:
+		return usagef("--ttl %v: too short to end a job in time; want at least %v", o.ttl, minTTL)
+	case o.busyCode < 0 || o.busyCode > 255:
+		return usagef("-E %d: want a number from 0 to 255", o.busyCode)
+	case o.busyOK && o.changed("busy-code"):
+		return usagef("--busy-ok and -E exclude each other; use one of them")
+	case !known:
+		return usagef("--signal %q: want the name of a signal, such as TERM, INT or HUP", o.signalName)
+	case !slices.Contains(lostActions, o.onLost):
+		return usagef("--on-lost %q: want term, kill or warn", o.onLost)
+	case o.jsonFD < 2:
+		return usagef("--json-fd %d: want 2 or more; 0 and 1 belong to the job", o.jsonFD)
+	case o.quiet && o.verbose:
+		return usagef("-q and -v exclude each other; use one of them")
 	case o.changed("max-hold") && o.maxHold < minTTL:
 		return usagef("--max-hold %v: too short to end a job in time; want at least %v", o.maxHold, minTTL)
 	case o.changed("min-hold") && o.minHold == 0:
@@ -138,33 +144,6 @@ func (o *jobOptions) check() error {
 	return nil
 }
 
-// checkJob checks the command, --ttl, and the options that do not concern times.
-func (o *jobOptions) checkJob() error {
-	var known bool
-	o.signal, known = job.ParseSignal(o.signalName)
-	switch {
-	case o.changed("command") && o.script == "":
-		return usagef("-c: the script is empty")
-	case o.script == "" && (len(o.command) == 0 || o.command[0] == ""):
-		return usagef(`no command to run; write it after NAME and "--", as in: NAME -- CMD`)
-	case o.ttl < minTTL:
-		return usagef("--ttl %v: too short to end a job in time; want at least %v", o.ttl, minTTL)
-	case o.busyCode < 0 || o.busyCode > 255:
-		return usagef("-E %d: want a number from 0 to 255", o.busyCode)
-	case o.busyOK && o.changed("busy-code"):
-		return usagef("--busy-ok and -E exclude each other; use one of them")
-	case !known:
-		return usagef("--signal %q: want the name of a signal, such as TERM, INT or HUP", o.signalName)
-	case !slices.Contains([]string{lostTerm, lostKill, lostWarn}, o.onLost):
-		return usagef("--on-lost %q: want term, kill or warn", o.onLost)
-	case o.jsonFD < 2:
-		return usagef("--json-fd %d: want 2 or more; 0 and 1 belong to the job", o.jsonFD)
-	case o.quiet && o.verbose:
-		return usagef("-q and -v exclude each other; use one of them")
-	}
-	return nil
-}
-
 // reporter returns a reporter that writes to the files of --json and --json-fd.
 func (o *jobOptions) reporter() (*reporter, error) {
 	r := newReporter(o.name)
@@ -188,23 +167,18 @@ func jobEnv(l *holdfast.Lease, deadline time.Time, owner string) []string {
 	ours := lockVars(l, deadline, owner)
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return slices.ContainsFunc(ours, func(own lockVar) bool { return own.name == name })
+		return slices.ContainsFunc(ours, func(own string) bool { return strings.HasPrefix(own, name+"=") })
 	})
-	for _, v := range ours {
-		env = append(env, v.name+"="+v.value)
-	}
-	return env
+	return append(env, ours...)
 }
 
-// A lockVar is an environment variable that describes a held lock.
-type lockVar struct{ name, value string }
-
-func lockVars(l *holdfast.Lease, deadline time.Time, owner string) []lockVar {
-	return []lockVar{
-		{"HOLDFAST_NAME", l.Name()},
-		{"HOLDFAST_ID", l.ID().String()},
-		{"HOLDFAST_TOKEN", fmt.Sprint(l.Token())},
-		{"HOLDFAST_OWNER", owner},
-		{"HOLDFAST_DEADLINE", fmt.Sprint(deadline.Unix())},
+// lockVars returns the environment variables that describe a held lock.
+func lockVars(l *holdfast.Lease, deadline time.Time, owner string) []string {
+	return []string{
+		"HOLDFAST_NAME=" + l.Name(),
+		"HOLDFAST_ID=" + l.ID().String(),
+		fmt.Sprint("HOLDFAST_TOKEN=", l.Token()),
+		"HOLDFAST_OWNER=" + owner,
+		fmt.Sprint("HOLDFAST_DEADLINE=", deadline.Unix()),
 	}
 }

@@ -80,8 +80,7 @@ func outputTable(all []holdfast.Info) error {
 	if tty.IsTerminal(os.Stdout) {
 		width, _ = tty.Size(os.Stdout)
 	}
-	lines := lockTable(all).lines(width)
-	return output(strings.Join(lines, "\n") + "\n")
+	return output(strings.Join(lockTable(all).lines(width), "\n") + "\n")
 }
 
 func lockTable(all []holdfast.Info) *table {
@@ -107,7 +106,7 @@ func mode(h *holdfast.Holder, limit int) string {
 	switch {
 	case h.State != store.Held:
 		return h.State.String()
-	case limit > 0 && h.Mode == store.Permits:
+	case h.Mode == store.Permits:
 		return fmt.Sprintf("%d of %d", h.Weight, limit)
 	}
 	return h.Mode.String()

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,7 @@ import (
 )
 
 func newOnceCommand() *cobra.Command {
-	o := newJobOptions()
+	o := new(jobOptions)
 	cmd := &cobra.Command{
 		Use:   "once [flags] --keep DURATION NAME -- CMD [ARG]...",
 		Short: "Run a command unless it has succeeded recently on any host",
@@ -39,8 +38,6 @@ holdfast forget NAME.
 
     # At the start of every instance: the first migrates, the others wait
     holdfast once --keep 8760h migrate:v42 -- ./migrate`,
-		Args:              o.arguments,
-		ValidArgsFunction: o.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !o.changed("keep") {
 				return usagef("--keep is missing; it sets how long a success counts, as in: holdfast once --keep 20h NAME -- CMD")
@@ -60,16 +57,15 @@ var errFailed = errors.New("the job did not succeed")
 // shares the grant, so that it runs like the job of any other lease.
 type onceCall struct {
 	keep     time.Duration
-	ended    chan bool  // receives whether the job succeeded
-	recorded chan error // receives the result of Client.Once
-	only     sync.Once
-	err      error
+	ended    chan bool  // receives whether the job succeeded; has room for a value
+	recorded chan error // receives the result of Client.Once, and is closed
 }
 
 // acquire returns a lease when the job should run.
 func (o *onceCall) acquire(ctx context.Context, c *holdfast.Client, lock *lockOptions) (*holdfast.Lease, error) {
 	leases := make(chan *holdfast.Lease, 1)
 	go func() {
+		defer close(o.recorded)
 		o.recorded <- c.Once(ctx, lock.name, o.keep, func(ctx context.Context) error {
 			lease, err := c.Lock(ctx, lock.name, holdfast.Reentrant())
 			if err != nil {
@@ -86,20 +82,16 @@ func (o *onceCall) acquire(ctx context.Context, c *holdfast.Client, lock *lockOp
 	case lease := <-leases:
 		return lease, nil
 	case err := <-o.recorded:
-		o.only.Do(func() {}) // there is nothing to finish
 		return nil, err
 	}
 }
 
 // finish passes the result of the job to Client.Once, and returns an error if a success could
-// not be recorded. Only the first call has an effect.
+// not be recorded. A second call has no effect.
 func (o *onceCall) finish(success bool) error {
-	o.only.Do(func() {
-		o.ended <- success
-		o.err = <-o.recorded
-	})
-	if errors.Is(o.err, errFailed) {
-		return nil
+	o.ended <- success // the buffer has room, since the job has received the value of an earlier call
+	if err := <-o.recorded; !errors.Is(err, errFailed) {
+		return err
 	}
-	return o.err
+	return nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func newRunCommand() *cobra.Command {
-	o := newJobOptions()
+	o := new(jobOptions)
 	cmd := &cobra.Command{
 		Use:   "run [flags] NAME -- CMD [ARG]...",
 		Short: "Run a command while holding a lock",
@@ -63,13 +63,13 @@ the TTL the lock is lost and CMD is killed.
 
     # Wait at most ten seconds
     holdfast run --wait 10 deploy -- make deploy`,
-		Args:              o.arguments,
-		ValidArgsFunction: o.complete,
-		RunE:              o.run,
+		RunE: o.run,
 	}
 	o.addTo(cmd)
 	o.addModesTo(cmd)
-	o.addHoldTo(cmd)
+	f := cmd.Flags()
+	f.Var((*durationValue)(&o.minHold), "min-hold", "keep the lock closed for this long after it was acquired, even if CMD exits earlier")
+	f.Var((*durationValue)(&o.period), "period", "run CMD at most once per period of this length on all hosts; see above")
 	return cmd
 }
 
@@ -126,7 +126,7 @@ func (o *jobOptions) runReporting(report *reporter) (code int, dieOf syscall.Sig
 	}
 	r := &runner{jobOptions: o, report: report, signals: make(chan os.Signal, 64)}
 	if o.keep > 0 {
-		r.once = &onceCall{keep: o.keep, ended: make(chan bool), recorded: make(chan error, 1)}
+		r.once = &onceCall{keep: o.keep, ended: make(chan bool, 1), recorded: make(chan error, 1)}
 	}
 	job.Notify(r.signals)
 	job.SurviveWrites()

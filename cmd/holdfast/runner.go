@@ -22,8 +22,7 @@ type runner struct {
 	report  *reporter
 	signals chan os.Signal
 
-	client  atomic.Pointer[holdfast.Client]
-	store   *ttlStore
+	client  *connection
 	waiting context.Context // ends with the wait for the lock
 	lease   *holdfast.Lease
 	since   time.Time             // when the successful request for the lock was sent
@@ -65,14 +64,13 @@ func (r *runner) explainWait(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	c := r.client.Load()
-	info, err := c.Inspect(ctx, r.name)
+	info, err := r.client.Inspect(ctx, r.name)
 	if err != nil {
 		return // if the store keeps failing, the lock call returns the error
 	}
 	if !r.quiet && r.report.plain && tty.IsTerminal(os.Stderr) {
 		held := &holdfast.HeldError{Name: r.name, Holders: info.Holders, Waiters: len(info.Waiters)}
-		if i := slices.IndexFunc(info.Waiters, func(w holdfast.Waiter) bool { return w.Owner == c.Owner() }); i >= 0 {
+		if i := slices.IndexFunc(info.Waiters, func(w holdfast.Waiter) bool { return w.Owner == r.client.Owner() }); i >= 0 {
 			held.Place, held.Waiters = i+1, len(info.Waiters)-1
 		}
 		r.report.say("waiting: " + describeHeld(held))
@@ -93,38 +91,8 @@ func (r *runner) acquireLock() int {
 	defer cancel(nil)
 	r.waiting = ctx
 	begin := time.Now()
-	type result struct {
-		lease *holdfast.Lease
-		err   error
-	}
-	results := make(chan result, 1)
-	go func() {
-		st, err := r.jobOptions.store.open(ctx)
-		if err != nil {
-			results <- result{err: err}
-			return
-		}
-		c, err := holdfast.New(st, holdfast.WithObserver(r.observe))
-		if err != nil {
-			results <- result{err: err}
-			return
-		}
-		r.store = st
-		r.client.Store(c)
-		var lease *holdfast.Lease
-		if r.once != nil {
-			lease, err = r.once.acquire(ctx, c, &r.lockOptions)
-		} else {
-			lease, err = r.acquire(ctx, c)
-		}
-		if err == nil && st.ttl() < r.ttl {
-			// A store may grant a waiter a shorter TTL until its first renewal. A renewal now
-			// shows which TTL the store really grants. If it fails, the job begins with the
-			// remaining time.
-			lease.Renew(ctx)
-		}
-		results <- result{lease, err}
-	}()
+	done := make(chan error, 1)
+	go func() { done <- r.connectAndAcquire(ctx) }()
 
 	var ended *signalled
 	for {
@@ -136,13 +104,12 @@ func (r *runner) acquireLock() int {
 			} else if ends { // on the second signal, do not wait for the store
 				os.Exit(exitSignal + n)
 			}
-		case res := <-results:
-			r.lease = res.lease
+		case err := <-done:
 			switch {
 			case ended != nil:
 				return r.leave(ended)
-			case res.err != nil:
-				return r.noLock(res.err, time.Since(begin))
+			case err != nil:
+				return r.noLock(err, time.Since(begin))
 			}
 			r.failure.Store(nil)
 			waited := time.Since(begin)
@@ -156,9 +123,27 @@ func (r *runner) acquireLock() int {
 	}
 }
 
+// connectAndAcquire sets r.client, and r.lease if it gets the lock.
+func (r *runner) connectAndAcquire(ctx context.Context) (err error) {
+	if r.client, err = r.store.connect(ctx, holdfast.WithObserver(r.observe)); err != nil {
+		return err
+	}
+	if r.once != nil {
+		r.lease, err = r.once.acquire(ctx, r.client.Client, &r.lockOptions)
+	} else {
+		r.lease, err = r.acquire(ctx, r.client.Client)
+	}
+	if err == nil && r.client.store.ttl() < r.ttl {
+		// A store may grant a waiter a shorter TTL until its first renewal. A renewal now shows which
+		// TTL the store really grants. If it fails, the job begins with the remaining time.
+		r.lease.Renew(ctx)
+	}
+	return err
+}
+
 // useGranted adopts the TTL that the store granted, if it is shorter than requested.
 func (r *runner) useGranted() {
-	granted := r.store.ttl()
+	granted := r.client.store.ttl()
 	text := shortenedTTL(r.ttl, granted)
 	if text == "" {
 		return
@@ -200,33 +185,26 @@ func (r *runner) undo() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hurryTime)
 	defer cancel()
-	r.store.Release(ctx, r.name, r.lease.ID(), store.Keep{}) // if this fails, Close in cleanUp tries again
+	r.client.store.Release(ctx, r.name, r.lease.ID(), store.Keep{}) // if this fails, Close in cleanUp tries again
 	r.lease = nil
 }
 
 // noLock reports why the lock was not acquired, and returns the exit code.
 func (r *runner) noLock(err error, waited time.Duration) int {
 	code, text := explain(err, r.name)
-	if errors.Is(err, holdfast.ErrDone) {
-		code = 0
-		r.report.note(event{Event: "done", Code: &code}, "%s", text)
-		return code
-	}
+	e, report := event{Event: "failed", Code: &code}, r.report.tell
 	var held *holdfast.HeldError
-	if !errors.As(err, &held) {
-		r.report.tell(event{Event: "failed", Code: &code}, "%s", text)
-		return code
+	switch {
+	case errors.Is(err, holdfast.ErrDone):
+		e.Event, code, report = "done", 0, r.report.note
+	case errors.As(err, &held):
+		e.Event, code, e.Waited = "busy", r.busyCode, seconds(waited)
+		e.Holders, e.Place, e.Waiters = holdersJSON(held.Holders), held.Place, held.Waiters
+		if r.busyOK {
+			code, report = 0, r.report.note
+		}
 	}
-	code = r.busyCode
-	if r.busyOK {
-		code = 0
-	}
-	busy := event{Event: "busy", Code: &code, Waited: seconds(waited), Holders: holdersJSON(held.Holders), Place: held.Place, Waiters: held.Waiters}
-	if r.busyOK {
-		r.report.note(busy, "%s", text)
-	} else {
-		r.report.tell(busy, "%s", text)
-	}
+	report(e, "%s", text)
 	return code
 }
 
@@ -236,7 +214,7 @@ const hurryTime = time.Second
 // cleanUp releases the lock, if it is still held, and closes the client and the store. A
 // signal ends it early.
 func (r *runner) cleanUp() {
-	if r.store == nil {
+	if r.client == nil {
 		return
 	}
 	done := make(chan struct{})
@@ -247,8 +225,7 @@ func (r *runner) cleanUp() {
 		if r.lease != nil {
 			r.lease.Unlock(context.Background()) // respects --min-hold, unlike Close
 		}
-		r.client.Load().Close()
-		r.store.Close()
+		r.client.Close()
 		close(done)
 	}()
 	var enough <-chan time.Time

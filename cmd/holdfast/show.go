@@ -22,8 +22,6 @@ func newShowCommand() *cobra.Command {
 		Short: "Show one lock: its holders with their IDs, and its queue",
 		Long: `Shows everything about one lock. The ID of a holder is the one that break needs.
 A lock without holders and waiters is free, which is not an error.`,
-		Args:              lockArgument,
-		ValidArgsFunction: st.completeName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return st.withClient(args[0], func(ctx context.Context, c *holdfast.Client) error {
 				info, err := c.Inspect(ctx, args[0])
@@ -37,7 +35,7 @@ A lock without holders and waiters is free, which is not an error.`,
 			})
 		},
 	}
-	st.addTo(cmd)
+	st.addWithName(cmd)
 	cmd.Flags().BoolVar(&json, "json", false, "print a line of JSON")
 	return cmd
 }
@@ -71,11 +69,7 @@ func showText(info holdfast.Info) string {
 	for i, w := range info.Waiters {
 		fmt.Fprintf(&b, "  %d. in the queue: %s\n", i+1, clean(w.Owner))
 		line("id", w.ID.String())
-		how := w.Mode.String()
-		if w.Mode == store.Permits {
-			how = fmt.Sprintf("%d of %d", w.Weight, info.Limit)
-		}
-		line("mode", how)
+		line("mode", mode(&holdfast.Holder{Mode: w.Mode, Weight: w.Weight}, info.Limit))
 		line("since", fmt.Sprintf("%s (%s ago)", time.Now().Add(-w.Age).Format(time.DateTime), short(w.Age)))
 		line("meta", w.Meta)
 	}

@@ -45,6 +45,12 @@ func (s *storeFlag) addTo(cmd *cobra.Command) {
 	s.flag = cmd.Flags().Lookup(name)
 }
 
+// addWithName adds the flag to a command whose argument is the name of a lock.
+func (s *storeFlag) addWithName(cmd *cobra.Command) {
+	s.addTo(cmd)
+	cmd.Args, cmd.ValidArgsFunction = lockArgument, s.completeName
+}
+
 // check returns a usageError if the URL is wrong. It does not open the store.
 func (s *storeFlag) check() error {
 	from := "--store"
@@ -155,21 +161,29 @@ func withSession(url string, ttl time.Duration) string {
 	return url + separator + param + "=" + session.String()
 }
 
-// connect opens the store and returns a client, and a function that closes both.
-func (s *storeFlag) connect(ctx context.Context) (*holdfast.Client, func(), error) {
+// A connection is a client with the store that it uses.
+type connection struct {
+	*holdfast.Client
+	store *ttlStore
+}
+
+func (c *connection) Close() {
+	c.Client.Close()
+	c.store.Close()
+}
+
+// connect opens the store. The caller has called check.
+func (s *storeFlag) connect(ctx context.Context, opts ...holdfast.Option) (*connection, error) {
 	st, err := s.open(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	c, err := holdfast.New(st)
+	c, err := holdfast.New(st, opts...)
 	if err != nil {
 		st.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return c, func() {
-		c.Close()
-		st.Close()
-	}, nil
+	return &connection{c, st}, nil
 }
 
 // withClient calls do with a client of the store, and reports its error. Name is the lock that do
@@ -179,10 +193,10 @@ func (s *storeFlag) withClient(name string, do func(ctx context.Context, c *hold
 		return err
 	}
 	ctx := context.Background()
-	c, shut, err := s.connect(ctx)
+	c, err := s.connect(ctx)
 	if err == nil {
-		defer shut()
-		err = do(ctx, c)
+		defer c.Close()
+		err = do(ctx, c.Client)
 	}
 	return fail(err, name)
 }
@@ -194,11 +208,11 @@ func (s *storeFlag) completeName(_ *cobra.Command, args []string, prefix string)
 	if len(args) > 0 || s.check() != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	c, shut, err := s.connect(ctx)
+	c, err := s.connect(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	defer shut()
+	defer c.Close()
 	for info, err := range c.List(ctx, prefix) {
 		if err != nil {
 			break

@@ -106,21 +106,16 @@ func same(a, b string) int {
 
 // run opens the store and serves the page.
 func (u *ui) run(ctx context.Context, opts []inspect.Option) error {
-	s, err := u.store.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	opts = append(opts, inspect.Title(cmp.Or(u.title, u.store.text())))
-	c, err := holdfast.New(s)
+	c, err := u.store.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if d, ok := s.Store.(store.Diagnoser); ok {
+	opts = append(opts, inspect.Title(cmp.Or(u.title, u.store.text())))
+	if d, ok := c.store.Store.(store.Diagnoser); ok {
 		opts = append(opts, inspect.Checks(func(ctx context.Context) []store.Finding { return d.Diagnose(ctx, holdfast.DefaultTTL) }))
 	}
-	return u.serve(ctx, c, opts)
+	return u.serve(ctx, c.Client, opts)
 }
 
 // serve serves the page until a signal arrives.
@@ -132,7 +127,8 @@ func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Optio
 		return usagef("--listen: %w; choose a port that is free, or 0 for any", err)
 	}
 	handler := inspect.Handler(c, opts...)
-	local := isLoopback(listener.Addr())
+	addr := listener.Addr().(*net.TCPAddr)
+	local := addr.IP.IsLoopback()
 	if local || len(u.hosts) > 0 {
 		handler = onlyHosts(handler, u.hosts)
 	}
@@ -144,7 +140,11 @@ func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Optio
 		ReadTimeout: 15 * time.Second, // of requests that onlyHosts refuses; the inspector sets its own
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	address := url.URL{Scheme: "http", Host: browserHost(listener.Addr()), Path: strings.TrimSuffix(path.Clean("/"+u.path), "/") + "/"}
+	host := addr.String()
+	if addr.IP.IsUnspecified() {
+		host = net.JoinHostPort("localhost", strconv.Itoa(addr.Port))
+	}
+	address := url.URL{Scheme: "http", Host: host, Path: strings.TrimSuffix(path.Clean("/"+u.path), "/") + "/"}
 	if err := output(address.String() + "\n"); err != nil {
 		return err
 	}
@@ -159,19 +159,6 @@ func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Optio
 		return err
 	}
 	return nil
-}
-
-func isLoopback(addr net.Addr) bool {
-	a, err := netip.ParseAddrPort(addr.String())
-	return err == nil && a.Addr().IsLoopback()
-}
-
-// browserHost returns the host and port to write in the address line of a browser on this host.
-func browserHost(addr net.Addr) string {
-	if a, err := netip.ParseAddrPort(addr.String()); err == nil && a.Addr().IsUnspecified() {
-		return net.JoinHostPort("localhost", strconv.Itoa(int(a.Port())))
-	}
-	return addr.String()
 }
 
 // onlyHosts refuses requests for hosts other than this one and the given names. A web site could
