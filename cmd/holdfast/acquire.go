@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
 
-// acquireTTL is the default TTL of a lock that holdfast does not renew. It is long enough for a
-// script to reach its next line, and short enough to wait for if the script dies.
+// acquireTTL is the default TTL of a lock that holdfast does not renew: long enough for a script to
+// reach its next line, and short enough to wait for if the script dies.
 const acquireTTL = time.Minute
 
 // A grantJSON is what acquire and renew print with --json.
@@ -61,8 +61,7 @@ HOLDFAST_TOKEN, HOLDFAST_OWNER, and HOLDFAST_DEADLINE in seconds since 1970.`,
 	return cmd
 }
 
-// acquireAndPrint acquires the lock and prints it. The lock stays held unless acquireAndPrint
-// returns an error.
+// acquireAndPrint acquires and prints the lock, which stays held unless there is an error.
 func (o *lockOptions) acquireAndPrint(json bool) (err error) {
 	ctx, cancel := untilSignal()
 	defer cancel()
@@ -93,7 +92,6 @@ func (o *lockOptions) acquireAndPrint(json bool) (err error) {
 	return output(exportLines(lockVars(lease, lease.Deadline(), c.Owner())...))
 }
 
-// exportLines returns variables for a shell to evaluate.
 func exportLines(vars ...string) string {
 	var b strings.Builder
 	for _, v := range vars {
@@ -103,8 +101,7 @@ func exportLines(vars ...string) string {
 	return b.String()
 }
 
-// untilSignal returns a context that is cancelled by the first signal that asks the process to
-// end.
+// untilSignal returns a context that is cancelled by the first signal to end the process.
 func untilSignal() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 8)

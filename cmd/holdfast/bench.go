@@ -10,14 +10,12 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/measure"
 )
 
-// Bounds of the load of bench.
 const (
 	minBenchTime  = 100 * time.Millisecond
 	maxBenchTime  = time.Minute
 	maxGoroutines = 1024
 )
 
-// A bench is one call of the command bench.
 type bench struct {
 	store storeFlag
 	opts  measure.Options

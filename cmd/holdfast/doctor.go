@@ -12,18 +12,14 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Exit codes of doctor.
 const (
 	exitWarning = 1
 	exitFailure = 2
 )
 
 func newDoctorCommand() *cobra.Command {
-	var (
-		st       storeFlag
-		json     bool
-		problems bool
-	)
+	var st storeFlag
+	var json, problems bool
 	ttl := holdfast.DefaultTTL
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
@@ -83,7 +79,6 @@ type findingJSON struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// reportFindings prints findings, or only those of them that are problems.
 func reportFindings(findings []store.Finding, json, problems bool) error {
 	if json {
 		for _, f := range findings {
@@ -123,26 +118,19 @@ func doctorText(findings []store.Finding, problems bool) string {
 		} else if f.Level == store.LevelOK && f.Node != "" && n == 0 {
 			continue
 		}
-		b.WriteString(findingText(f))
+		fmt.Fprintf(&b, "%-8s %s: ", f.Level, f.ID)
+		if f.Node != "" {
+			fmt.Fprintf(&b, "%s: ", clean(f.Node))
+		}
+		fmt.Fprintf(&b, "%s\n", clean(f.Found))
+		if f.Risk != "" {
+			fmt.Fprintf(&b, "         risk: %s\n", clean(f.Risk))
+		}
+		if f.Remedy != "" {
+			fmt.Fprintf(&b, "         do: %s\n", clean(f.Remedy))
+		}
 	}
 	fmt.Fprintf(&b, "%d checks: ok %d, notes %d, unknown %d, warnings %d, failures %d\n", len(findings),
 		counts[store.LevelOK], counts[store.LevelNote], counts[store.LevelUnknown], counts[store.LevelWarning], counts[store.LevelFailure])
-	return b.String()
-}
-
-// findingText returns a finding as text for people.
-func findingText(f store.Finding) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-8s %s: ", f.Level, f.ID)
-	if f.Node != "" {
-		fmt.Fprintf(&b, "%s: ", clean(f.Node))
-	}
-	fmt.Fprintf(&b, "%s\n", clean(f.Found))
-	if f.Risk != "" {
-		fmt.Fprintf(&b, "         risk: %s\n", clean(f.Risk))
-	}
-	if f.Remedy != "" {
-		fmt.Fprintf(&b, "         do: %s\n", clean(f.Remedy))
-	}
 	return b.String()
 }

@@ -21,7 +21,6 @@ type event struct {
 	End     *time.Time   `json:"deadline,omitempty"` // when the lock is lost unless it is renewed
 	TTL     *float64     `json:"ttl_seconds,omitempty"`
 	Waited  *float64     `json:"waited_seconds,omitempty"`
-	Held    *float64     `json:"held_seconds,omitempty"`
 	Slack   *float64     `json:"slack_seconds,omitempty"`
 	Code    *int         `json:"code,omitempty"`
 	Signal  string       `json:"signal,omitempty"`
@@ -32,23 +31,14 @@ type event struct {
 }
 
 const (
-	// reportLines limits how many lines wait to be written. A renewal is one line, so this
-	// is enough for hours at the default TTL.
-	reportLines = 1024
-
-	// flushTime limits how long holdfast waits for a reader before it exits or stops.
-	flushTime = time.Second
-
-	// startFlush is the limit before the job starts. It keeps the lines in order for a reader
-	// that keeps up.
-	startFlush = 100 * time.Millisecond
+	reportLines = 1024                   // that wait; enough for hours at the default TTL, as a renewal is one line
+	flushTime   = time.Second            // to wait for a reader before holdfast exits or stops
+	startFlush  = 100 * time.Millisecond // before the job starts; keeps the lines in order for a reader that keeps up
 )
 
-// A reporter reports what run does, as messages on stderr and as JSON lines. It never writes
-// to stdout, which belongs to the job.
-//
-// Reporting never blocks: a goroutine writes the lines. If they are not read, lines are dropped. A
-// job must not be killed because its events are not read.
+// A reporter reports what run does, as messages on stderr and as JSON lines. It never writes to
+// stdout, which belongs to the job. It never blocks: a goroutine writes the lines, and lines that are
+// not read are dropped, because a job must not be killed for that.
 type reporter struct {
 	name    string
 	quiet   bool
@@ -99,7 +89,6 @@ func seconds(d time.Duration) *float64 {
 	return &s
 }
 
-// emit writes a JSON line if JSON lines were requested.
 func (r *reporter) emit(e event) {
 	if r.json == nil {
 		return
@@ -136,7 +125,6 @@ func (r *reporter) say(text string) {
 	}
 }
 
-// observe reports events of the client.
 func (r *reporter) observe(e holdfast.Event) {
 	switch e.Kind {
 	case holdfast.EventWaiting:

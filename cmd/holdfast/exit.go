@@ -28,7 +28,6 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// exit returns the error that ends holdfast with a code.
 func exit(code int) error {
 	if code == 0 {
 		return nil
@@ -49,13 +48,11 @@ var password = regexp.MustCompile(`(?s)(://).*@`)
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// complain prints a message to stderr. It escapes control characters, which may come from a
-// name or an error.
+// complain prints a message to stderr. It escapes control characters, as in a name or an error.
 func complain(format string, args ...any) {
 	fmt.Fprintln(os.Stderr, "holdfast: "+clean(fmt.Sprintf(format, args...)))
 }
 
-// output writes text to stdout.
 func output(text string) error {
 	if _, err := os.Stdout.WriteString(text); err != nil {
 		complain("cannot write the output: %v", err)

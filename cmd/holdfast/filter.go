@@ -27,7 +27,6 @@ func (f *filter) addTo(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder))
 }
 
-// check returns a usageError if the order is unknown.
 func (f *filter) check() error {
 	for state, only := range f.in {
 		if *only {
@@ -40,5 +39,4 @@ func (f *filter) check() error {
 	return nil
 }
 
-// apply returns the locks that the filter lets through, in order.
 func (f *filter) apply(all []holdfast.Info) []holdfast.Info { return f.InStates(f.Containing(all)) }

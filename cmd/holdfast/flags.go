@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// arguments returns a check of the number of arguments of a command: at least the given number,
-// and at most one for each name.
+// arguments returns a check for at least the given number of arguments, and at most one for each name.
 func arguments(least int, names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {

@@ -86,7 +86,6 @@ the work that needs the lock.`,
 	return cmd
 }
 
-// renew extends a grant and returns its new deadline.
 func renew(ctx context.Context, st store.Store, name string, id store.ID, ttl time.Duration) (time.Time, error) {
 	caps := st.Capabilities()
 	if err := caps.CheckTTL(ttl); err != nil {

@@ -161,8 +161,7 @@ func (o *jobOptions) reporter() (*reporter, error) {
 	return r, nil
 }
 
-// jobEnv returns the environment of the job, which is that of holdfast with the variables of the
-// lock.
+// jobEnv returns the environment of the job: that of holdfast with the variables of the lock.
 func jobEnv(l *holdfast.Lease, deadline time.Time, owner string) []string {
 	ours := lockVars(l, deadline, owner)
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {

@@ -55,7 +55,6 @@ func holdersJSON(holders []holdfast.Holder) []holderJSON {
 	return all
 }
 
-// permits returns the number of permits, and 0 in the other modes.
 func permits(mode store.Mode, n int) int {
 	if mode != store.Permits {
 		return 0

@@ -35,13 +35,11 @@ func (o *lockOptions) addTo(cmd *cobra.Command, ttlUsage string) {
 	o.flags.StringVar(&o.meta, "meta", "", "`TEXT` that ls and show display with the holder")
 }
 
-// addModesTo adds the flags for locks that can have several holders.
 func (o *lockOptions) addModesTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&o.shared, "shared", "s", false, "share the lock with other holders that use --shared, as readers do")
 	cmd.Flags().IntVar(&o.slots, "slots", 0, "let at most `N` holders have the lock at a time; all must use the same N")
 }
 
-// changed reports whether a flag was given.
 func (o *lockOptions) changed(flag string) bool { return o.flags.Changed(flag) }
 
 // check returns a usageError for the mistakes that can be found before anything is changed.
@@ -64,7 +62,6 @@ func (o *lockOptions) check() error {
 	return o.store.check()
 }
 
-// acquire acquires the lock.
 func (o *lockOptions) acquire(ctx context.Context, c *holdfast.Client) (*holdfast.Lease, error) {
 	opts := o.callOptions()
 	switch {
@@ -78,10 +75,7 @@ func (o *lockOptions) acquire(ctx context.Context, c *holdfast.Client) (*holdfas
 
 func (o *lockOptions) callOptions() []holdfast.CallOption {
 	opts := append([]holdfast.CallOption{holdfast.TTL(o.ttl), holdfast.Meta(o.meta)}, o.extra...)
-	switch {
-	case o.try:
-		opts = append(opts, holdfast.Wait(0))
-	case o.changed("wait"):
+	if o.try || o.changed("wait") { // with try, o.wait is 0
 		opts = append(opts, holdfast.Wait(o.wait))
 	}
 	return opts

@@ -15,12 +15,9 @@ import (
 )
 
 func newLsCommand() *cobra.Command {
-	var (
-		st    storeFlag
-		show  filter
-		json  bool
-		names bool
-	)
+	var st storeFlag
+	var show filter
+	var json, names bool
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List locks with their holders and waiters",
@@ -68,7 +65,6 @@ than names are cut; --json prints everything.`,
 	return cmd
 }
 
-// outputTable prints the table of ls.
 func outputTable(all []holdfast.Info) error {
 	if len(all) == 0 {
 		if tty.IsTerminal(os.Stdout) {
@@ -101,7 +97,6 @@ func lockTable(all []holdfast.Info) *table {
 	return t
 }
 
-// mode describes how a holder has a lock.
 func mode(h *holdfast.Holder, limit int) string {
 	switch {
 	case h.State != store.Held:

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
@@ -15,9 +20,9 @@ func main() {
 	os.Exit(execute(os.Args[1:]))
 }
 
-// newRootCommand returns holdfast with all its commands, in the order in which help lists them.
-// To add a command, write a function that returns its cobra.Command in a file of its own, and add
-// it here. Help, completion and the manual pages are generated from the command.
+// newRootCommand returns holdfast with all its commands, in the order in which help lists them. To
+// add one, write a function that returns its cobra.Command, and add it here. Help, completion and
+// the manual pages are generated from it.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "holdfast",
@@ -85,8 +90,7 @@ func execute(args []string) int {
 	return int(code)
 }
 
-// unknownCommand returns the error for arguments that are not those of a command. It suggests
-// similar names.
+// unknownCommand returns the error for arguments that are not those of a command.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("no command")
@@ -95,4 +99,57 @@ func unknownCommand(root *cobra.Command, args []string) error {
 		return usagef("unknown command %q (did you mean: holdfast %s?)", args[0], strings.Join(similar, ", "))
 	}
 	return usagef("unknown command %q", args[0])
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  arguments(0),
+		RunE:  func(*cobra.Command, []string) error { return output("holdfast " + version() + "\n") },
+	}
+}
+
+// version returns the version that the Go command recorded in this binary.
+func version() string {
+	v := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = info.Main.Version
+	}
+	return fmt.Sprintf("%s (%s, %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+func newManCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "man [DIR]",
+		Short: "Write the manual pages",
+		Long: `Writes holdfast.1 and a page for each command to the directory DIR. Without DIR,
+it prints holdfast.1. The pages have the current date, or the date in the
+variable SOURCE_DATE_EPOCH.`,
+		Example: `    # Install the pages for man(1)
+    holdfast man ~/.local/share/man/man1`,
+		Args: arguments(0, "DIR"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			header := &doc.GenManHeader{Source: "Holdfast", Manual: "User Commands"}
+			if len(args) == 0 {
+				var page bytes.Buffer
+				if err := doc.GenMan(cmd.Root(), header, &page); err != nil {
+					return err
+				}
+				return output(page.String())
+			}
+			err := os.MkdirAll(args[0], 0o755)
+			if err == nil {
+				err = doc.GenManTree(cmd.Root(), header, args[0])
+			}
+			if err != nil {
+				complain("man: cannot write the pages: %v; name a directory that you can write to", err)
+				return exitCode(exitOutput)
+			}
+			return nil
+		},
+	}
 }

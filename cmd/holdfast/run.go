@@ -89,7 +89,6 @@ func (o *jobOptions) arguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// complete completes NAME, then file names.
 func (o *jobOptions) complete(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return o.store.completeName(cmd, args, prefix)
@@ -113,8 +112,7 @@ func (o *jobOptions) run(*cobra.Command, []string) error {
 	return exit(code)
 }
 
-// runReporting finds the command, acquires the lock, and runs the job. If dieOf is not 0,
-// holdfast must end itself with that signal.
+// runReporting runs the job under the lock. Holdfast must end itself with dieOf, if it is not 0.
 func (o *jobOptions) runReporting(report *reporter) (code int, dieOf syscall.Signal) {
 	args := o.command
 	if o.script != "" {
@@ -138,7 +136,6 @@ func (o *jobOptions) runReporting(report *reporter) (code int, dieOf syscall.Sig
 	return code, r.dieOf
 }
 
-// cannotRun reports that the command cannot be executed, and returns the exit code.
 func cannotRun(report *reporter, name string, err error) int {
 	code := exitNotExec
 	if errors.Is(err, job.ErrNotFound) {

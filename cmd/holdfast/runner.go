@@ -33,7 +33,6 @@ type runner struct {
 	hurry   bool                  // the store has failed, so do not wait long for it
 }
 
-// observe handles the events of the client.
 func (r *runner) observe(e holdfast.Event) {
 	defer r.report.observe(e) // reporting comes last
 	switch e.Kind {
@@ -83,8 +82,7 @@ func (r *runner) explainWait(ctx context.Context) {
 	}
 }
 
-// acquireLock waits for the lock and sets r.lease. If it does not get the lock, it returns the
-// exit code.
+// acquireLock waits for the lock and sets r.lease, or returns the exit code.
 func (r *runner) acquireLock() int {
 	r.renewed = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -156,8 +154,7 @@ func (r *runner) useGranted() {
 	r.report.tell(event{Event: "shortened", TTL: seconds(granted)}, "%s", text)
 }
 
-// deadline returns when the job must have ended: when the lock is lost unless it is renewed,
-// or when --max-hold is over.
+// deadline returns when the job must have ended: when the lock is lost, or --max-hold is over.
 func (r *runner) deadline() time.Time {
 	end := r.lease.Deadline()
 	if r.maxHold > 0 && r.onLost != lostWarn {
@@ -211,8 +208,7 @@ func (r *runner) noLock(err error, waited time.Duration) int {
 // hurryTime limits how long the end of a run waits for a store whose reply is not important.
 const hurryTime = time.Second
 
-// cleanUp releases the lock, if it is still held, and closes the client and the store. A
-// signal ends it early.
+// cleanUp releases the lock if it is still held, and closes the store. A signal ends it early.
 func (r *runner) cleanUp() {
 	if r.client == nil {
 		return

@@ -20,8 +20,7 @@ type database struct {
 	migrate func(ctx context.Context, url string) error // creates them, or updates them
 }
 
-// databases maps URL schemes to databases.
-var databases = map[string]database{
+var databases = map[string]database{ // by URL scheme
 	"postgres":   {postgresSchema, migratePostgres},
 	"postgresql": {postgresSchema, migratePostgres},
 	"mysql":      {mysqlSchema, migrateMySQL},
@@ -94,7 +93,6 @@ account that only locks, see holdfast help schema.`,
 	return cmd
 }
 
-// database returns the kind of database of the store's URL.
 func (s *storeFlag) database() (database, error) {
 	if err := s.check(); err != nil {
 		return database{}, err

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shellArgs returns the command that runs a script for -c. It uses the same shell for all
-// users.
+// shellArgs returns the command that runs a script for -c. It uses the same shell for all users.
 func shellArgs(script string, args []string) []string {
 	return append([]string{"/bin/sh", "-c", script, "sh"}, args...)
 }

@@ -13,10 +13,8 @@ import (
 )
 
 func newShowCommand() *cobra.Command {
-	var (
-		st   storeFlag
-		json bool
-	)
+	var st storeFlag
+	var json bool
 	cmd := &cobra.Command{
 		Use:   "show [flags] NAME",
 		Short: "Show one lock: its holders with their IDs, and its queue",

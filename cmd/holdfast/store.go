@@ -32,7 +32,6 @@ const (
 	completeTimeout = 2 * time.Second  // for all calls together, while a shell waits for completions
 )
 
-// A storeFlag is the flag --store of a command.
 type storeFlag struct {
 	flag *pflag.Flag
 	url  string
@@ -61,8 +60,7 @@ func (s *storeFlag) check() error {
 		}
 	}
 	if s.url == "" {
-		// A shell variable may be unset. The default store would not be the one that the user
-		// wants.
+		// A shell variable may be unset. The user does not want the default store.
 		return usagef("--store: the URL is empty; leave out the flag to use the default store")
 	}
 	if !strings.Contains(s.url, ":") {
@@ -143,11 +141,8 @@ func (s *ttlStore) ttl() time.Duration { return time.Duration(s.granted.Load()) 
 // withSession adds a session timeout that allows this TTL to the URL of a ZooKeeper server,
 // unless the URL has one. The server may grant less.
 func withSession(url string, ttl time.Duration) string {
-	const (
-		shortest = 10 * time.Second // five ticks of a server with default settings
-		longest  = time.Hour
-		param    = "session"
-	)
+	const shortest = 10 * time.Second // five ticks of a server with default settings
+	const longest, param = time.Hour, "session"
 	u, err := store.ParseURL(url)
 	if err != nil || u.Scheme != "zk" && u.Scheme != "zks" || ttl == 0 || u.Query.Has(param) {
 		return url
@@ -186,8 +181,7 @@ func (s *storeFlag) connect(ctx context.Context, opts ...holdfast.Option) (*conn
 	return &connection{c, st}, nil
 }
 
-// withClient calls do with a client of the store, and reports its error. Name is the lock that do
-// uses, if there is one.
+// withClient calls do with a client, and reports its error. Name is the lock that do uses, if any.
 func (s *storeFlag) withClient(name string, do func(ctx context.Context, c *holdfast.Client) error) error {
 	if err := s.check(); err != nil {
 		return err
@@ -224,13 +218,11 @@ func (s *storeFlag) completeName(_ *cobra.Command, args []string, prefix string)
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// isCompletion reports whether a shell may insert a text into a command line. The completion
-// scripts evaluate the words of that line, and a shell inserts what several completions have in
-// common without quotes, so a name such as "`CMD`" would run CMD. A name that starts with a dash
-// would be a flag.
+// isCompletion reports whether a shell may insert a text into a command line. The completion scripts
+// evaluate the words of that line, and a shell inserts what several completions have in common
+// without quotes, so a name such as "`CMD`" would run CMD. A name with a dash first would be a flag.
 func isCompletion(s string) bool { return isShellWord(s) && s[0] != '-' }
 
-// defaultStore creates the directory of the default store and returns the path of its file.
 func defaultStore() (string, error) {
 	const instead = "name a store with --store or HOLDFAST_STORE, such as sqlite:/var/lib/locks.db"
 	dir, err := stateDir()

@@ -5,8 +5,7 @@ import (
 	"unicode"
 )
 
-// A table has rows of text in columns, without control characters. The first column is the name of
-// the row.
+// A table has rows of text in columns, without control characters. The first one names the row.
 type table struct {
 	head []string
 	rows [][]string
@@ -23,11 +22,10 @@ func (t *table) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// minColumn is the least width to which a column is cut.
-const minColumn = 8
+const minColumn = 8 // the least width to which a column is cut
 
-// lines returns the table as aligned lines. If width is not 0, they are at most width columns wide,
-// unless columns would be too narrow, or cannot be cut. The first line is the head.
+// lines returns the table as aligned lines, the head first. If width is not 0, they are at most that
+// wide, unless columns would be too narrow, or cannot be cut.
 func (t *table) lines(width int) []string {
 	widths := make([]int, len(t.head))
 	for _, row := range append([][]string{t.head}, t.rows...) {
@@ -64,7 +62,6 @@ func (t *table) line(cells []string, widths []int) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// cut shortens a text to a number of columns.
 func cut(s string, width int) string {
 	if columns(s) <= width {
 		return s
@@ -78,7 +75,6 @@ func cut(s string, width int) string {
 	return s
 }
 
-// columns returns the width of a text on a terminal.
 func columns(s string) int {
 	n := 0
 	for _, r := range s {

@@ -48,25 +48,21 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// describeHeld describes the holder of a lock and the length of its queue.
 func describeHeld(e *holdfast.HeldError) string {
-	var b strings.Builder
-	if len(e.Holders) == 0 {
-		fmt.Fprintf(&b, "%q has other waiters, which come first", e.Name)
-	} else {
-		h := &e.Holders[0]
-		fmt.Fprintf(&b, "%q is %s", e.Name, describeHolder(h))
-		if n := len(e.Holders) - 1; n > 0 {
-			fmt.Fprintf(&b, " and %d more", n)
-		}
+	text := "has other waiters, which come first"
+	if len(e.Holders) > 0 {
+		text = "is " + describeHolder(&e.Holders[0])
+	}
+	if n := len(e.Holders) - 1; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
 	}
 	switch {
 	case e.Place > 0:
-		fmt.Fprintf(&b, "; place %d of %d in the queue", e.Place, max(e.Place, e.Waiters+1))
+		text += fmt.Sprintf("; place %d of %d in the queue", e.Place, max(e.Place, e.Waiters+1))
 	case e.Waiters > 0:
-		fmt.Fprintf(&b, "; %d in the queue", e.Waiters)
+		text += fmt.Sprintf("; %d in the queue", e.Waiters)
 	}
-	return b.String()
+	return fmt.Sprintf("%q %s", e.Name, text)
 }
 
 func describeHolder(h *holdfast.Holder) string {

@@ -27,7 +27,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A ui is one call of the command ui.
 type ui struct {
 	store      storeFlag
 	title      string
@@ -104,7 +103,6 @@ func same(a, b string) int {
 	return subtle.ConstantTimeCompare(x[:], y[:])
 }
 
-// run opens the store and serves the page.
 func (u *ui) run(ctx context.Context, opts []inspect.Option) error {
 	c, err := u.store.connect(ctx)
 	if err != nil {
@@ -118,7 +116,6 @@ func (u *ui) run(ctx context.Context, opts []inspect.Option) error {
 	return u.serve(ctx, c.Client, opts)
 }
 
-// serve serves the page until a signal arrives.
 func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Option) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

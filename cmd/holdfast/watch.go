@@ -20,7 +20,6 @@ import (
 // minInterval protects the store from a mistyped interval.
 const minInterval = 100 * time.Millisecond
 
-// A watcher is one call of watch.
 type watcher struct {
 	store    storeFlag
 	filter   filter
@@ -67,7 +66,7 @@ func (w *watcher) watch(_ context.Context, c *holdfast.Client) error {
 		all = w.filter.apply(all)
 		switch {
 		case ctx.Err() != nil:
-		case tty.Fancy(os.Stdout) && !w.json:
+		case tty.IsTerminal(os.Stdout) && os.Getenv("TERM") != "dumb" && !w.json: // it understands control sequences
 			err = w.draw(all, err)
 		case err == nil:
 			err = w.print(all)
@@ -87,7 +86,6 @@ func (w *watcher) watch(_ context.Context, c *holdfast.Client) error {
 	}
 }
 
-// collect returns the locks under a prefix.
 func collect(ctx context.Context, c *holdfast.Client, prefix string) ([]holdfast.Info, error) {
 	var all []holdfast.Info
 	for info, err := range c.List(ctx, prefix) {
@@ -148,7 +146,6 @@ func fullScreen(lines []string, width, height int) string {
 	return text + "\x1b[J"
 }
 
-// lines returns the list with a head.
 func (w *watcher) lines(all []holdfast.Info, width int) []string {
 	lines := []string{strings.Join([]string{time.Now().Format(time.DateTime), count(all), w.store.text()}, "  ")}
 	if len(all) > 0 {
@@ -157,7 +154,6 @@ func (w *watcher) lines(all []holdfast.Info, width int) []string {
 	return lines
 }
 
-// count describes how many locks there are in each state.
 func count(all []holdfast.Info) string {
 	if len(all) == 0 {
 		return "no lock to show"

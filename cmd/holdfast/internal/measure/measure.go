@@ -45,8 +45,7 @@ type run struct {
 	failed  error         // of a load
 }
 
-// Run measures two stores that are connections to the same server. It uses scratch names, and leaves
-// nothing behind, even if it fails.
+// Run measures two connections to one server with scratch names, of which it leaves nothing behind.
 func Run(ctx context.Context, a, b store.Store, opts Options) (results []Result, err error) {
 	r := &run{Options: opts, store: a, prefix: prefix + rand.Text() + ":", waiting: make(chan struct{}, 1)}
 	observe := holdfast.WithObserver(func(e holdfast.Event) {
@@ -115,7 +114,6 @@ func (r *run) calls(ctx context.Context, i int) error {
 	return err
 }
 
-// pair locks and unlocks a name.
 func (r *run) pair(ctx context.Context, i int) error {
 	lease, err := r.a.Lock(ctx, fmt.Sprint("pair", i))
 	if err != nil {
@@ -124,9 +122,8 @@ func (r *run) pair(ctx context.Context, i int) error {
 	return lease.Unlock(ctx)
 }
 
-// load calls do from n goroutines for the time of a measurement, at least once from each. It
-// returns how long each call took, sorted, and the number of calls per second. It does nothing after a
-// failure.
+// load calls do from n goroutines for the time of a measurement, at least once from each, and returns
+// the sorted times of the calls and their number per second. It does nothing after a failure.
 func (r *run) load(ctx context.Context, n int, do func(context.Context, int) error) (took []time.Duration, rate float64) {
 	if r.failed != nil {
 		return nil, 0
@@ -174,10 +171,8 @@ func (r *run) handOffs(ctx context.Context) (took []time.Duration, err error) {
 		if err != nil {
 			return nil, err
 		}
-		var (
-			next *holdfast.Lease
-			at   time.Time
-		)
+		var next *holdfast.Lease
+		var at time.Time
 		done := make(chan error, 1)
 		go func() {
 			var err error

@@ -1,3 +1,4 @@
+// Package tty queries and sets the modes of terminals.
 package tty
 
 import (
