@@ -25,7 +25,6 @@ const (
 	seePackage = "see the documentation of the store's package for the rights and settings that it needs"
 )
 
-// The checks of every store.
 var (
 	roundTripCheck = diagnosis.New("store.round-trip", store.LevelWarning,
 		"a renewal must be answered within the TTL; calls that take more than a tenth of it make losses likely",
@@ -47,13 +46,11 @@ var (
 )
 
 const (
-	// callTimeout bounds one call, and diagnoseTimeout the checks of the store itself.
-	callTimeout     = 5 * time.Second
-	diagnoseTimeout = 30 * time.Second
-
-	probes  = 50
-	testTTL = time.Second // of the self-test, within the store's limits
-	slack   = 2 * time.Second
+	callTimeout     = 5 * time.Second  // of one call
+	diagnoseTimeout = 30 * time.Second // of the checks of the store itself
+	probes          = 50
+	testTTL         = time.Second // of the self-test, within the store's limits
+	slack           = 2 * time.Second
 )
 
 // Run checks a store for locks with that TTL. The checks take about five seconds if the store is
@@ -104,8 +101,7 @@ func roundTrip(ctx context.Context, s store.Store, ttl time.Duration) []store.Fi
 // scratch returns a name that no other program uses.
 func scratch() string { return "holdfast:doctor:" + rand.Text() }
 
-// selfTest tests one scratch name: a lock, contention, a renewal, a hand-off and the expiry of a
-// grant.
+// selfTest tests a lock, contention, a renewal, a hand-off and the expiry of a grant.
 func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	caps := s.Capabilities()
 	ttl := max(testTTL, caps.MinTTL)
@@ -115,10 +111,13 @@ func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	ctx, cancel := context.WithTimeout(ctx, 6*ttl+4*slack)
 	defer cancel()
 	t := &test{name: scratch(), ttl: ttl}
-	if err := t.open(s); err != nil {
-		return []store.Finding{exclusionCheck.Bad("%v", err)}
+	for _, c := range []**holdfast.Client{&t.a, &t.b} {
+		var err error
+		if *c, err = holdfast.New(s, holdfast.WithTTL(ttl), holdfast.WithOwner("holdfast doctor")); err != nil {
+			return []store.Finding{exclusionCheck.Bad("%v", err)}
+		}
+		defer (*c).Close()
 	}
-	defer t.close()
 	steps := []struct {
 		*diagnosis.Check
 		do func(context.Context) (string, error)
@@ -144,7 +143,6 @@ func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	return append(findings, delayCheck.OK("a waiter got the lock at most %v later than it could", t.late.Round(10*time.Microsecond)))
 }
 
-// A test is the self-test: two clients and one name.
 type test struct {
 	name    string
 	ttl     time.Duration
@@ -154,21 +152,6 @@ type test struct {
 	late    time.Duration // the longest delay between the time a lock became free and its grant to a waiter
 }
 
-func (t *test) open(s store.Store) (err error) {
-	for _, c := range []**holdfast.Client{&t.a, &t.b} {
-		if *c, err = holdfast.New(s, holdfast.WithTTL(t.ttl), holdfast.WithOwner("holdfast doctor")); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t *test) close() {
-	t.a.Close()
-	t.b.Close()
-}
-
-// granted notes a grant.
 func (t *test) granted(lease *holdfast.Lease) {
 	t.lease = lease
 	t.highest = append(t.highest, lease.Token())
@@ -197,17 +180,16 @@ func (t *test) renewal(ctx context.Context) (string, error) {
 }
 
 func (t *test) wakeUp(ctx context.Context) (string, error) {
-	type outcome struct {
-		lease *holdfast.Lease
-		err   error
-		at    time.Time
-	}
-	done := make(chan outcome, 1)
+	var next *holdfast.Lease
+	var at time.Time
+	done := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		lease, err := t.b.Lock(ctx, t.name)
-		done <- outcome{lease, err, time.Now()}
+		var err error
+		next, err = t.b.Lock(ctx, t.name)
+		at = time.Now()
+		done <- err
 	}()
 	for { // until the second client is queued, or has had enough time for that
 		info, err := t.a.Inspect(ctx, t.name)
@@ -219,21 +201,20 @@ func (t *test) wakeUp(ctx context.Context) (string, error) {
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
-		case out := <-done:
-			return "", fmt.Errorf("a second client did not wait: %v", out.err)
+		case err := <-done:
+			return "", fmt.Errorf("a second client did not wait: %v", err)
 		}
 	}
 	begin := time.Now()
 	if err := t.lease.Unlock(ctx); err != nil {
 		return "", err
 	}
-	out := <-done
-	if out.err != nil {
-		return "", out.err
+	if err := <-done; err != nil {
+		return "", err
 	}
-	late := out.at.Sub(begin)
+	late := at.Sub(begin)
 	t.late = max(t.late, late)
-	t.granted(out.lease)
+	t.granted(next)
 	if err := t.lease.Unlock(ctx); err != nil {
 		return "", err
 	}
