@@ -20,7 +20,6 @@ type filter struct {
 	page   int
 }
 
-// parseFilter returns the filter in the query of a request for the list.
 func parseFilter(q url.Values) (filter, error) {
 	f := filter{Prefix: q.Get("q")}
 	f.States, f.Text, f.Order = q["state"], q.Get("contains"), cmp.Or(q.Get("sort"), selection.Orders[0].Word)
@@ -34,7 +33,6 @@ func parseFilter(q url.Values) (filter, error) {
 	return f, f.Check()
 }
 
-// query returns the filter as a query.
 func (f filter) query() string {
 	q := url.Values{"state": f.States}
 	set := func(key, value string) {
@@ -71,7 +69,6 @@ type choice struct {
 	On         bool
 }
 
-// stateChoices returns a choice for each state, with the number of locks in it.
 func (f filter) stateChoices(base string, list []holdfast.Info) (choices []choice) {
 	for _, state := range selection.States {
 		choices = append(choices, choice{state, base + f.toggle(state).query(), selection.Count(list, state), slices.Contains(f.States, state)})
@@ -79,7 +76,6 @@ func (f filter) stateChoices(base string, list []holdfast.Info) (choices []choic
 	return choices
 }
 
-// orderChoices returns a choice for each order.
 func (f filter) orderChoices(base string) (choices []choice) {
 	for _, o := range selection.Orders {
 		to := f

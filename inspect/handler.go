@@ -104,7 +104,6 @@ func protect(next http.Handler) http.Handler {
 	})
 }
 
-// A page is the data that the templates show.
 type page struct {
 	Base, Title string
 	MayBreak    bool
@@ -260,7 +259,6 @@ func (h *handler) render(w http.ResponseWriter, status int, name string, p page)
 	w.Write(b.Bytes())
 }
 
-// nameOf returns the name of the lock in a request.
 func nameOf(w http.ResponseWriter, v url.Values) (string, bool) {
 	name := v.Get("name")
 	if name == "" || len(name) > store.MaxName {
@@ -317,7 +315,6 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 // return in a text would otherwise end the line, and what follows would be a field of the event.
 var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// health replies whether the store answers.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
 	if !h.answers() {
 		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
@@ -340,8 +337,7 @@ func (h *handler) answers() bool {
 	return h.healthy
 }
 
-// mayBreak returns the user who wants to break a lock, and whether that is allowed. It asks for
-// credentials if there are none.
+// mayBreak returns the user who wants to break a lock, and whether that is allowed.
 func (h *handler) mayBreak(w http.ResponseWriter, r *http.Request) (user string, ok bool) {
 	if h.check == nil {
 		http.Error(w, "this inspector only reads", http.StatusForbidden)
@@ -359,15 +355,13 @@ func (h *handler) mayBreak(w http.ResponseWriter, r *http.Request) (user string,
 	return user, true
 }
 
-// askBreak shows the form for a forced release.
 func (h *handler) askBreak(w http.ResponseWriter, r *http.Request) {
 	if _, ok := h.mayBreak(w, r); ok {
 		h.breakForm(w, r, r.URL.Query(), http.StatusOK, "")
 	}
 }
 
-// breakForm shows the form with the grant in its current state, and a message about the last
-// attempt.
+// breakForm shows the form with the grant as it is now, and a message about the last attempt.
 func (h *handler) breakForm(w http.ResponseWriter, r *http.Request, v url.Values, status int, message string) {
 	name, ok := nameOf(w, v)
 	if !ok {

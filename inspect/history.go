@@ -93,7 +93,6 @@ type phase struct {
 	state holdfast.State
 }
 
-// compare records the changes of one name.
 func (h *history) compare(old, lock *holdfast.Info, before, after *snapshot) {
 	at, elapsed := after.at, after.at.Sub(before.at)
 	sameHolder := func(a, b holdfast.Holder) bool { return a.ID == b.ID && a.State == b.State }
@@ -112,18 +111,31 @@ func (h *history) compare(old, lock *holdfast.Info, before, after *snapshot) {
 	holds := make(map[phase]bool)
 	// When the first new holder and the first new exclusive holder came, after the old listing.
 	came, cameAlone := elapsed, elapsed
+	var acquired, events []event
 	for _, a := range lock.Holders {
 		holds[phase{a.ID, a.State}] = true
 		if held[phase{a.ID, a.State}] {
 			continue
 		}
-		at := max(0, elapsed-a.Age)
-		if came = min(came, at); a.Mode == holdfast.ModeExclusive {
-			cameAlone = min(cameAlone, at)
+		since := max(0, elapsed-a.Age)
+		if came = min(came, since); a.Mode == holdfast.ModeExclusive {
+			cameAlone = min(cameAlone, since)
+		}
+		what := "acquired"
+		switch a.State {
+		case holdfast.StateDone:
+			what = "closed: done"
+		case holdfast.StateCooling:
+			what = "closed: minimum hold"
+		}
+		acquired = append(acquired, event{at, what, a.Owner, a.Token})
+		if age, ok := waiting[a.ID]; ok {
+			now := after.seen[a.ID]
+			now.waited = age + since
+			after.seen[a.ID] = now
 		}
 	}
 
-	var events []event
 	var ends []hold
 	for _, b := range old.Holders {
 		if b.State != holdfast.StateHeld || holds[phase{b.ID, b.State}] {
@@ -134,8 +146,7 @@ func (h *history) compare(old, lock *holdfast.Info, before, after *snapshot) {
 			what = "expired" // not renewed in time, unless it was released at the last moment
 		}
 		events = append(events, event{at, what, b.Owner, b.Token})
-		// It has ended when it expired, or before a holder came that excludes it, or at an unknown
-		// time before the new listing.
+		// It ended when it expired, before a holder came that excludes it, or at an unknown time.
 		ended := min(b.Left, cameAlone)
 		if b.Mode == holdfast.ModeExclusive {
 			ended = min(b.Left, came)
@@ -143,24 +154,7 @@ func (h *history) compare(old, lock *holdfast.Info, before, after *snapshot) {
 		from := before.at.Add(-b.Age)
 		ends = append(ends, hold{Owner: b.Owner, Token: b.Token, Came: from.Add(-before.seen[b.ID].waited), From: from, To: before.at.Add(ended)})
 	}
-	for _, a := range lock.Holders {
-		if held[phase{a.ID, a.State}] {
-			continue
-		}
-		what := "acquired"
-		switch a.State {
-		case holdfast.StateDone:
-			what = "closed: done"
-		case holdfast.StateCooling:
-			what = "closed: minimum hold"
-		}
-		events = append(events, event{at, what, a.Owner, a.Token})
-		if age, ok := waiting[a.ID]; ok {
-			now := after.seen[a.ID]
-			now.waited = age + max(0, elapsed-a.Age)
-			after.seen[a.ID] = now
-		}
-	}
+	events = append(events, acquired...)
 	for _, a := range lock.Waiters {
 		if _, ok := waiting[a.ID]; !ok {
 			events = append(events, event{at, "waits", a.Owner, 0})
@@ -174,8 +168,7 @@ func (h *history) compare(old, lock *holdfast.Info, before, after *snapshot) {
 	r.Holds = last(append(r.Holds, ends...), maxHolds)
 }
 
-// record returns the record of a name and makes it the newest one. If there are too many records,
-// it removes the oldest.
+// record returns the record of a name, which becomes the newest. It may have to remove the oldest one.
 func (h *history) record(name string) *record {
 	if h.records == nil {
 		h.records = make(map[string]*record)
@@ -196,7 +189,6 @@ func (h *history) record(name string) *record {
 	return r
 }
 
-// of returns a copy of the record of a name.
 func (h *history) of(name string) record {
 	if r := h.records[name]; r != nil {
 		return record{slices.Clone(r.Events), slices.Clone(r.Holds)}
@@ -204,7 +196,6 @@ func (h *history) of(name string) record {
 	return record{}
 }
 
-// last returns the last n elements of a list.
 func last[T any](list []T, n int) []T {
 	if len(list) > n {
 		return slices.Clone(list[len(list)-n:])

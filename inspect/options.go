@@ -30,8 +30,7 @@ func At(path string) Option {
 	}
 }
 
-// Title sets the title of the pages, for example the name of the store. The default is the kind
-// of store.
+// Title sets the title of the pages. The default is the kind of store.
 func Title(text string) Option { return func(s *settings) { s.title = text } }
 
 // Every sets how often the store is listed while a page is open. The default is 2 seconds, and
@@ -44,17 +43,15 @@ func Every(d time.Duration) Option {
 // passwords and internal errors are logged there too. The default is slog.Default().
 func Logger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
 
-// Checks makes the pages show problems of the store: the findings of run that are warnings or
-// failures, and the difference between the clocks of the store and of this host. Run is usually
-// the Diagnose method of a store.Diagnoser with a fixed TTL. It is called once a minute while a
-// page is open.
+// Checks makes the pages show the findings of run that are warnings or failures, and the difference
+// between the clocks of the store and of this host. Run is usually the Diagnose method of a
+// store.Diagnoser with a fixed TTL. It is called once a minute while a page is open.
 func Checks(run func(context.Context) []store.Finding) Option {
 	return func(s *settings) { s.checks = run }
 }
 
-// AllowBreak lets users release locks by force. They log in by HTTP basic authentication, and
-// check reports whether the user name and the password are accepted. Use TLS if the handler is
-// reached over a network.
+// AllowBreak lets users release locks by force, after HTTP basic authentication: check reports whether
+// the user name and the password are accepted. Use TLS if the handler is reached over a network.
 func AllowBreak(check func(user, password string) bool) Option {
 	return func(s *settings) { s.check = check }
 }

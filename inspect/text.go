@@ -26,8 +26,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%d µs", d/time.Microsecond)
 }
 
-// whole formats the age of a list, in whole seconds. The script of the page counts on in the same
-// form.
+// whole formats the age of a list, in whole seconds. The script of the page counts on in that form.
 func whole(d time.Duration) string {
 	if d < time.Minute {
 		return fmt.Sprintf("%d s", d/time.Second)
@@ -37,7 +36,6 @@ func whole(d time.Duration) string {
 
 func clock(t time.Time) string { return t.Format("15:04:05") }
 
-// first returns the first n elements of a list.
 func first[T any](n int, list []T) []T { return list[:min(n, len(list))] }
 
 // Percent returns how full the bar of a lease is. A listing does not contain the TTL, so the bar
@@ -60,13 +58,10 @@ func (p page) Newest() []event {
 // Since returns when a holder or waiter of that age began, by the clock of this host.
 func (p page) Since(age time.Duration) time.Time { return p.At.Add(-age) }
 
-// iso formats a time for the attribute datetime.
 func iso(t time.Time) string { return t.Format(time.RFC3339) }
 
-// date formats a time for people, with the date.
 func date(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") }
 
-// weight describes in a few words how a lock is held.
 func weight(mode holdfast.Mode, weight, limit int) string {
 	if mode == holdfast.ModePermits {
 		return fmt.Sprintf("%d of %d permits", weight, limit)

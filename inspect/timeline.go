@@ -23,19 +23,16 @@ type timeline struct {
 	Axis, Height int
 }
 
-// A bar is one holder or waiter: the stretch in which it waited, and the one in which it held the
-// lock.
+// A bar is one holder or waiter: the stretches in which it waited for the lock and held it.
 type bar struct {
 	Label, Text, Now string
 	LabelY, Y        int
 	Wait, Hold       stretch
 }
 
-// A stretch is a part of the time axis.
 type stretch struct{ X, Width, Text string }
 
-// Timeline draws the last holds that were seen to end, the holders and the first waiters. It returns
-// nil if there are none.
+// Timeline draws the last holds that were seen to end, the holders and the first waiters, if any.
 func (p page) Timeline() *timeline {
 	rows := slices.Clone(p.Record.Holds)
 	for _, h := range first(maxBars, p.Lock.Holders) {
@@ -91,7 +88,6 @@ func windowOf(rows []hold, now time.Time) time.Duration {
 	return max(minWindow, min(ages[len(ages)-1], 4*ages[(len(ages)-1)/2]))
 }
 
-// layoutOf returns the format of a time in a window.
 func layoutOf(window time.Duration) string {
 	switch {
 	case window < time.Hour:
@@ -107,7 +103,6 @@ var doing = map[string]string{
 	"": "held for", "held": "holds for", "done": "closed (done) for", "cooling": "closed (minimum hold) for", "waiting": "waits for",
 }
 
-// label returns the text above a bar.
 func (h hold) label() string {
 	owner := []rune(printable.Escape(h.Owner))
 	if len(owner) > longLabel {
@@ -119,7 +114,6 @@ func (h hold) label() string {
 	return fmt.Sprintf("%s %s %s", string(owner), doing[h.Now], short(h.To.Sub(h.From)))
 }
 
-// text describes a bar in full.
 func (h hold) text() string {
 	owner, waited := printable.Escape(h.Owner), short(h.From.Sub(h.Came))
 	if h.Now == "waiting" {

@@ -25,8 +25,7 @@ const (
 	renewalStep = 500 * time.Millisecond // more than a listing is late, and less than a renewal adds
 )
 
-// A snapshot is the outcome of one listing. If the listing has failed, it has the locks of the last
-// one that succeeded.
+// A snapshot is the outcome of one listing. If that has failed, it has the locks of the last success.
 type snapshot struct {
 	at time.Time // of the listing of the locks
 	listing
@@ -47,7 +46,6 @@ type listing struct {
 	err   error
 }
 
-// under returns the locks of a listing whose names start with a prefix.
 func (l listing) under(prefix string) listing {
 	from, _ := slices.BinarySearchFunc(l.locks, prefix, byName)
 	to := from
@@ -68,8 +66,7 @@ type sighting struct {
 	waited  time.Duration // how long it waited for the lock; 0 if no wait was seen
 }
 
-// sightings updates the sightings of the previous listing with this one. Before is nil for the
-// first listing.
+// sightings updates those of the previous listing, which is nil for the first one.
 func (s *snapshot) sightings(before *snapshot) {
 	s.seen = make(map[holdfast.ID]sighting)
 	if before == nil {
@@ -89,7 +86,6 @@ func (s *snapshot) sightings(before *snapshot) {
 	}
 }
 
-// find returns a lock of the snapshot, and whether it was listed.
 func (s *snapshot) find(name string) (holdfast.Info, bool) {
 	if i, ok := slices.BinarySearchFunc(s.locks, name, byName); ok {
 		return s.locks[i], true
@@ -120,9 +116,8 @@ type watcher struct {
 	findings []store.Finding
 }
 
-// look returns the newest snapshot, and a channel that is closed when the next one is ready. The
-// snapshot is nil before the first listing, and if it is outdated because no page was requested
-// for a while.
+// look returns the newest snapshot, or nil if there is none or it is outdated, and a channel that is
+// closed when the next one is ready.
 func (w *watcher) look() (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +147,6 @@ func (w *watcher) fresh(ctx context.Context) (*snapshot, error) {
 	}
 }
 
-// run lists the store until no page is open.
 func (w *watcher) run() {
 	for {
 		s, took := w.list()
@@ -197,8 +191,7 @@ func (w *watcher) runChecks() {
 	w.findings = findings
 }
 
-// idle reports whether no page was requested since the last snapshot was shown, nor shortly
-// before. The next request then starts the listing again.
+// idle reports whether no page was requested since the last snapshot was shown, nor shortly before.
 func (w *watcher) idle(shown time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,7 +215,6 @@ func (w *watcher) list() (s *snapshot, took time.Duration) {
 	return s, time.Since(s.at)
 }
 
-// listUnder lists the names that start with a prefix.
 func (w *watcher) listUnder(ctx context.Context, prefix string) (l listing) {
 	for lock, err := range w.client.List(ctx, prefix) {
 		if l.cut = len(l.locks) == maxNames || ctx.Err() != nil && len(l.locks) > 0; l.cut {
@@ -234,7 +226,7 @@ func (w *watcher) listUnder(ctx context.Context, prefix string) (l listing) {
 		}
 		l.locks = append(l.locks, lock)
 	}
-	slices.SortStableFunc(l.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(l.locks, func(a, b holdfast.Info) int { return byName(a, b.Name) })
 	// A name that changed between two pages of the listing may be on both.
 	l.locks = slices.CompactFunc(l.locks, func(a, b holdfast.Info) bool { return a.Name == b.Name })
 	return l
