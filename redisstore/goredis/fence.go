@@ -12,9 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/redis/redisfence"
 )
 
-// Fenced runs a command on a key, unless a higher token was used on the key before: see
-// [redisstore.Fenced]. It uses the program's own client, with its timeouts and hooks, but does not
-// repeat the command.
+// Fenced runs a command on a key, unless a higher token was used on the key before: see [redisstore.Fenced]. It
+// uses the program's own client, with its timeouts and hooks, but does not repeat the command.
 func Fenced(ctx context.Context, client redis.UniversalClient, key string, token int64, command ...string) (any, error) {
 	return FencedScript(ctx, client, token, redisfence.Command, []string{key}, command...)
 }
