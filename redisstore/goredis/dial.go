@@ -83,9 +83,8 @@ func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, err
 }
 
-// A primary is a connection to the server that Sentinels named when it was opened. It is closed when
-// they name another one. The old primary may still be reachable from here, although the Sentinels
-// cannot reach it.
+// A primary is a connection to the server that Sentinels named when it was opened. It is closed when they name
+// another one. The old primary may still be reachable from here, although the Sentinels cannot reach it.
 type primary struct {
 	net.Conn
 	dialer *dialer
@@ -101,12 +100,10 @@ func (p *primary) Write(b []byte) (int, error) {
 }
 
 func (p *primary) check() {
-	conn, err := p.dialer.open(context.Background(), failoverAddr)
-	if err != nil {
-		return
-	}
-	conn.Close()
-	if conn.RemoteAddr().String() != p.RemoteAddr().String() {
-		p.Conn.Close()
+	if conn, err := p.dialer.open(context.Background(), failoverAddr); err == nil {
+		conn.Close()
+		if conn.RemoteAddr().String() != p.RemoteAddr().String() {
+			p.Conn.Close()
+		}
 	}
 }

@@ -26,8 +26,7 @@ func translate(client redis.UniversalClient) (option rueidis.ClientOption, err e
 			break
 		}
 		o := c.Options()
-		option, err = connect(o)
-		option.InitAddress = []string{o.Addr}
+		option, err = connect(o, o.Addr)
 		option.ForceSingleClient = true
 		return option, err
 	case *redis.ClusterClient:
@@ -43,14 +42,12 @@ func translate(client redis.UniversalClient) (option rueidis.ClientOption, err e
 		case reflect.ValueOf(o.NewClient).Pointer() != reflect.ValueOf(redis.NewClient).Pointer():
 			return option, refuse("NewClient", "put what it changes into ClusterOptions, such as Dialer, TLSConfig or CredentialsProvider")
 		}
-		option, err = connect(&redis.Options{
+		return connect(&redis.Options{
 			Network: "tcp", Dialer: o.Dialer, DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), TLSConfig: o.TLSConfig, OnConnect: o.OnConnect,
 			Protocol: o.Protocol, ClientName: o.ClientName, Username: o.Username, Password: o.Password,
 			CredentialsProvider: o.CredentialsProvider, CredentialsProviderContext: o.CredentialsProviderContext,
 			StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-		})
-		option.InitAddress = o.Addrs
-		return option, err
+		}, o.Addrs...)
 	}
 	return option, fmt.Errorf("%w: goredis.New: a client of type %T: want a *redis.Client or a *redis.ClusterClient that is not nil", store.ErrInvalid, client)
 }
@@ -59,8 +56,8 @@ func refuse(name, why string) error {
 	return fmt.Errorf("%w: goredis.New: the client has the option %s: %s", store.ErrInvalid, name, why)
 }
 
-// connect translates the options that say how to connect to a server.
-func connect(o *redis.Options) (option rueidis.ClientOption, err error) {
+// connect translates the options that say how to connect to the servers with these addresses.
+func connect(o *redis.Options, addrs ...string) (option rueidis.ClientOption, err error) {
 	switch {
 	case o.OnConnect != nil:
 		return option, refuse("OnConnect", "it cannot run on the connections of the store; use ClientName, DB, Username, Password or a CredentialsProvider, or make a client without it for the locks")
@@ -79,7 +76,7 @@ func connect(o *redis.Options) (option rueidis.ClientOption, err error) {
 		user = ""
 	}
 	return rueidis.ClientOption{
-		DialCtxFn: d.connect,
+		InitAddress: addrs, DialCtxFn: d.connect,
 		TLSConfig: o.TLSConfig, // only to choose between the ports that a Cluster announces: the dialer has its own
 		Username:  user, Password: o.Password, AuthCredentialsFn: credentials(o),
 		SelectDB: o.DB, ClientName: o.ClientName, AlwaysRESP2: o.Protocol == 2,
@@ -93,7 +90,8 @@ func credentials(o *redis.Options) func(rueidis.AuthCredentialsContext) (rueidis
 	switch { // in the order of go-redis
 	case o.StreamingCredentialsProvider != nil:
 		ask = func(context.Context) (user, password string, err error) {
-			now, unsubscribe, err := o.StreamingCredentialsProvider.Subscribe(new(listener))
+			// Changes of credentials are ignored: a new connection asks for them again.
+			now, unsubscribe, err := o.StreamingCredentialsProvider.Subscribe(auth.NewReAuthCredentialsListener(nil, nil))
 			if err != nil {
 				return "", "", err
 			}
@@ -121,9 +119,3 @@ func credentials(o *redis.Options) func(rueidis.AuthCredentialsContext) (rueidis
 		}, nil)
 	}
 }
-
-// A listener ignores changes of credentials: a new connection asks for them again.
-type listener struct{ _ byte } // not empty, so that each has its own address
-
-func (*listener) OnNext(auth.Credentials) {}
-func (*listener) OnError(error)           {}
