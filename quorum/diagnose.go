@@ -41,6 +41,14 @@ var (
 		"synchronize the clocks of all nodes with NTP")
 )
 
+// finding describes what was found and, if it is bad, what is wrong with it.
+func finding(c *diagnosis.Check, bad bool, found, wrong string) store.Finding {
+	if bad {
+		return c.Bad("%s%s", found, wrong)
+	}
+	return c.OK("%s", found)
+}
+
 // Diagnose checks the nodes, and whether they are a quorum that is safe for locks with that TTL:
 // see [store.Diagnoser].
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
@@ -60,28 +68,33 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	s.look(ctx) // the restart delay depends on the TTLs of other clients
 	s.servers.Lock()
 	defer s.servers.Unlock()
-	findings := []store.Finding{s.nodesFinding()}
-	var ahead []time.Duration
-	restarters := 0
+	spare := fmt.Sprintf("%d nodes: %d may fail", len(s.nodes), len(s.nodes)-s.majority)
+	fewer := fmt.Sprintf(", the same number as with %d nodes", len(s.nodes)-1)
+	findings := []store.Finding{finding(nodesCheck, len(s.nodes)%2 == 0, spare, fewer)}
+	var ahead []time.Duration // how far the clocks are ahead of the clock of the quorum
 	for i, n := range s.nodes {
 		of := []store.Finding{answersCheck.OK("the node answers")}
-		if n.restarter != nil {
-			restarters++
+		switch {
+		case errs[i] != nil:
+			of[0] = answersCheck.Bad("%v", errs[i])
+		case n.restarter != nil:
 			of = append(of, n.serverFindings()...)
-		}
-		if errs[i] != nil {
-			of = []store.Finding{answersCheck.Bad("%v", errs[i])}
-		} else if n.server.offset != 0 {
-			ahead = append(ahead, n.server.offset)
+			if n.server.offset != 0 {
+				ahead = append(ahead, n.server.offset)
+			}
 		}
 		findings = append(findings, diagnosis.On(n.name, append(of, inner[i]...))...)
 	}
-	if restarters > 0 {
+	if slices.ContainsFunc(s.nodes, func(n *node) bool { return n.restarter != nil }) {
 		findings = append(findings, s.delayFinding(ttl))
 	}
-	findings = append(findings, s.timeoutFinding(ttl))
+	limit := fmt.Sprintf("a call to a node may take %v, the TTL is %v", s.opts.Timeout, ttl)
+	slow := s.opts.Timeout > ttl/3 // after a renewal that timed out, there would be no time for another one
+	findings = append(findings, finding(timeoutCheck, slow, limit, ""))
 	if len(ahead) > 1 {
-		findings = append(findings, clocksFinding(ttl, ahead))
+		d := slices.Max(ahead) - slices.Min(ahead)
+		differ := fmt.Sprintf("the clocks of %d nodes differ by up to %v", len(ahead), d.Round(time.Millisecond))
+		findings = append(findings, finding(clocksCheck, d > ttl/10, differ, fmt.Sprintf(", more than a tenth of the TTL of %v", ttl)))
 	}
 	return findings
 }
@@ -98,12 +111,11 @@ func ask(ctx context.Context, n *node) (struct{}, error) {
 // serverFindings returns findings about the server of a node that has just answered. The caller holds the
 // mutex of the servers, like that of delayFinding.
 func (n *node) serverFindings() []store.Finding {
-	twin, uptime := n.twin(), n.quorum.now()-n.server.born
 	server := serverCheck.OK("no other node has this server")
-	if twin != nil {
+	if twin := n.twin(); twin != nil {
 		server = serverCheck.Bad("it is the same server as node %s", twin.name)
 	}
-	delay := n.quorum.restartDelay()
+	uptime, delay := n.quorum.now()-n.server.born, n.quorum.restartDelay()
 	restarted := restartedCheck.OK("its server has been up for %v", uptime.Round(time.Second))
 	if !isOld(uptime, delay) {
 		restarted = restartedCheck.Bad("its server started %v ago: excluded for another %v", uptime.Round(time.Second), (delay - uptime).Round(time.Second))
@@ -111,39 +123,11 @@ func (n *node) serverFindings() []store.Finding {
 	return []store.Finding{server, restarted}
 }
 
-func (s *Store) nodesFinding() store.Finding {
-	n, spare := len(s.nodes), len(s.nodes)-s.majority
-	if n%2 == 0 {
-		return nodesCheck.Bad("%d nodes: %d may fail, the same number as with %d nodes", n, spare, n-1)
-	}
-	return nodesCheck.OK("%d nodes: %d may fail", n, spare)
-}
-
 func (s *Store) delayFinding(ttl time.Duration) store.Finding {
 	delay := s.restartDelay()
-	switch {
-	case delay < 0:
+	if delay < 0 {
 		return delayCheck.Bad("restart=off: a node counts right after its restart")
-	case delay < ttlAtNodes(min(ttl, store.MaxTime)):
-		return delayCheck.Bad("a node counts %v after its restart, the TTL is %v, and clocks drift", delay, ttl)
 	}
-	return delayCheck.OK("a node counts %v after its restart, the TTL is %v", delay, ttl)
-}
-
-func (s *Store) timeoutFinding(ttl time.Duration) store.Finding {
-	found := fmt.Sprintf("a call to a node may take %v, the TTL is %v", s.opts.Timeout, ttl)
-	if s.opts.Timeout > ttl/3 { // after a renewal that timed out, there would be no time for another one
-		return timeoutCheck.Bad("%s", found)
-	}
-	return timeoutCheck.OK("%s", found)
-}
-
-// clocksFinding compares the clocks of the nodes. Ahead is how far each clock is ahead of the
-// clock of the quorum.
-func clocksFinding(ttl time.Duration, ahead []time.Duration) store.Finding {
-	d := slices.Max(ahead) - slices.Min(ahead)
-	if d > ttl/10 {
-		return clocksCheck.Bad("the clocks of %d nodes differ by up to %v, more than a tenth of the TTL of %v", len(ahead), d.Round(time.Millisecond), ttl)
-	}
-	return clocksCheck.OK("the clocks of %d nodes differ by up to %v", len(ahead), d.Round(time.Millisecond))
+	found := fmt.Sprintf("a node counts %v after its restart, the TTL is %v", delay, ttl)
+	return finding(delayCheck, delay < ttlAtNodes(min(ttl, store.MaxTime)), found, ", and clocks drift")
 }
