@@ -225,14 +225,6 @@ func (a *attempt) note(r reply[acquired]) {
 	}
 }
 
-// cancelAttempt ends the attempt in progress, because its identity was released.
-func (se *session) cancelAttempt() {
-	if se.attempt != nil {
-		se.attempt.replies <- reply[acquired]{node: -1}
-		se.attempt = nil
-	}
-}
-
 // decide returns the decision that follows from the votes so far. A request that is repeated
 // during its lease gets the same tokens.
 func (a *attempt) decide() decision {

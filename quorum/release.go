@@ -141,9 +141,9 @@ func (se *session) reopen() {
 
 // endAll ends what the nodes have of an identity, and waits until a majority is ok, too many of them are
 // without a vote, or all have replied. The rest is done in the background.
-func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending, decided func(t tally) bool) (tally, error) {
+func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending) error {
 	if err := s.enter(ctx); err != nil {
-		return tally{}, err
+		return err
 	}
 	defer s.life.Exit()
 	se := s.open(name, id, true)
@@ -158,8 +158,10 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 	} else if se.closing != keep {
 		se.closing = store.Held
 	}
-	se.cancelAttempt()
-	se.held, se.want = false, wantNothing
+	if se.attempt != nil {
+		se.attempt.replies <- reply[acquired]{node: -1} // it is cancelled
+	}
+	se.attempt, se.held, se.want = nil, false, wantNothing
 	for i := range se.seats {
 		vote := closes && !se.seats[i].granted && !se.name.isStuck(s.nodes[i]) // all nodes shall keep the name closed
 		if vote {
@@ -175,16 +177,26 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 		}
 	}
 	se.mu.Unlock()
-	replied := 0
+	spare, pending := len(s.nodes)-s.majority, len(s.nodes)
 	receive(ctx, s.opts.Timeout, e.replies, func(r reply[struct{}]) bool {
-		replied++
+		pending--
+		if !e.release && errors.Is(r.err, store.ErrNotHeld) {
+			r.err = nil // nothing is left, which is all that Leave wants
+		}
 		t.note(r.node, r.err)
-		return decided(t) || replied == len(s.nodes)
+		return t.ok >= s.majority || t.without > spare || pending == 0
 	})
-	if !decided(t) {
-		return t, ctx.Err()
+	switch {
+	case t.without > spare:
+		return store.ErrNotHeld
+	case t.ok >= s.majority:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case keep == store.Held && t.ok > 0 && t.ok+t.without >= s.majority:
+		return nil
 	}
-	return t, nil
+	return s.failures(t.errs, t.ok)
 }
 
 // A tally counts the replies of nodes to a call that ends something.
@@ -214,28 +226,13 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if keep.State != store.Held && !s.caps.Features.Has(store.FeatureKeep) {
 		return fmt.Errorf("%w: not all nodes can keep a name closed", store.ErrUnsupported)
 	}
-	spare := len(s.nodes) - s.majority
-	t, err := s.endAll(ctx, name, id, &ending{release: true, keep: keep}, func(t tally) bool { return t.ok >= s.majority || t.without > spare })
-	switch {
-	case err != nil:
-		return err
-	case t.without > spare:
-		return store.ErrNotHeld
-	case t.ok >= s.majority, keep.State == store.Held && t.ok > 0 && t.ok+t.without >= s.majority:
-		return nil
-	}
-	return s.failures(t.errs, t.ok)
+	return s.endAll(ctx, name, id, &ending{release: true, keep: keep})
 }
 
 // Leave removes an identity from the queues and ends its grant, on all nodes; see [store.Store]. It
 // returns when a majority has done so.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	confirmed := func(t tally) bool { return t.ok+t.without >= s.majority }
-	t, err := s.endAll(ctx, name, id, new(ending), confirmed)
-	if err != nil || confirmed(t) {
-		return err
-	}
-	return s.failures(t.errs, t.ok+t.without)
+	return s.endAll(ctx, name, id, new(ending))
 }
 
 // Break ends a grant or a kept record by force, on all nodes; see [store.Store]. It returns

@@ -9,8 +9,15 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// minSweep is the number of sessions from which ended ones are searched for.
-const minSweep = 1024
+const (
+	// minSweep is the number of sessions from which ended ones are searched for.
+	minSweep = 1024
+
+	// The pauses before votes that a lease does not have are requested again. Later, that is done with
+	// each renewal.
+	leastRepairPause = time.Millisecond
+	mostRepairPause  = time.Second
+)
 
 type sessionKey struct {
 	name string
@@ -165,8 +172,13 @@ func (se *session) settle(i int) {
 	case t.left && (se.want == wantNothing || se.held && !se.isValid() || se.want == wantPlace && (t.granted || t.queued && i != se.bell)):
 		se.end(i, leave)
 	case t.posted == 0 && se.held && !t.granted && !se.repairing && se.repairPause <= mostRepairPause:
+		// A node that refused the request usually had not received the release of the previous holder yet.
 		se.repairing = true
-		se.repairLater()
+		se.later(se.repairPause, func() {
+			se.repairing = false
+			se.repair()
+		})
+		se.repairPause *= 4
 	}
 }
 
@@ -174,23 +186,6 @@ func (se *session) settleAll() {
 	for i := range se.seats {
 		se.settle(i)
 	}
-}
-
-const (
-	leastRepairPause = time.Millisecond
-	mostRepairPause  = time.Second
-)
-
-// repairLater requests the votes that a lease does not have, after a pause. A node that refused the
-// request usually had not received the release of the previous holder yet. The pause grows, and then
-// the votes are requested with each renewal.
-func (se *session) repairLater() {
-	pause := se.repairPause
-	se.repairPause *= 4
-	se.later(pause, func() {
-		se.repairing = false
-		se.repair()
-	})
 }
 
 // later calls f after a pause, with the mutex locked, unless the store is closed by then.
