@@ -26,12 +26,12 @@ const (
 // other only if each majority of one list of nodes has a node in common with each majority of the other
 // list. And the restart delay of one must not be below the largest TTL of the other.
 type peers struct {
-	off    bool                  // the nodes cannot keep it, or no other process uses them
-	told   atomic.Int64          // largest TTL that was told
-	next   atomic.Int64          // when to tell it again
-	misfit atomic.Pointer[error] // another client has a list that does not fit
-	turn   chan struct{}         // has a value while the nodes are told
-	meta   string                // what was told last; used by the call that has the turn
+	off    bool          // the nodes cannot keep it, or no other process uses them
+	told   atomic.Int64  // largest TTL that was told
+	next   atomic.Int64  // when to tell it again
+	misfit error         // if another client has a list that does not fit; under Store.servers
+	turn   chan struct{} // has a value while the nodes are told
+	meta   string        // what was told last; used by the call that has the turn
 }
 
 // meetPeers is called before a TTL is used. It tells the nodes a TTL that is larger than what was told
@@ -60,15 +60,9 @@ func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
 			}
 		})
 	}
-	return s.misfit()
-}
-
-// misfit returns an error if another client has a list that does not fit.
-func (s *Store) misfit() error {
-	if err := s.peers.misfit.Load(); err != nil {
-		return *err
-	}
-	return nil
+	s.servers.Lock()
+	defer s.servers.Unlock()
+	return p.misfit
 }
 
 // tell tells all nodes the list of the nodes and the largest TTL that this client uses, at least ttl. They
@@ -133,8 +127,7 @@ func (s *Store) list() (names, list string) {
 	return strings.ToValidUTF8(names[:min(len(names), store.MaxText)], ""), list
 }
 
-// hasLooked reports whether the nodes were asked for the TTLs of other clients after the server of a node
-// was identified. The caller holds the mutex of the servers.
+// hasLooked reports whether the TTLs of other clients were asked for after the server of a node was identified.
 func (s *Store) hasLooked(n *node) bool { return s.peers.off || n.server.order <= s.looked }
 
 // look reads what other clients told the nodes. It returns an error if a list does not fit.
@@ -155,8 +148,8 @@ func (s *Store) look(ctx context.Context) error {
 	s.servers.Unlock()
 	pages, errs := s.listAt(ctx, s.nodes, store.Query{Name: peersName})
 	var unsure uint16 // nodes that have not answered, or may have forgotten it
+	var misfit error
 	answers := 0
-	var misfit *error
 	s.servers.Lock()
 	defer s.servers.Unlock()
 	for i, n := range s.nodes {
@@ -171,8 +164,7 @@ func (s *Store) look(ctx context.Context) error {
 				var list, servers string
 				var nodes, ttl int64
 				if n, _ := fmt.Sscanf(h.Meta, "%s %d %d %s", &list, &nodes, &ttl, &servers); n < 3 { // it may know no server
-					err := store.UnknownFormat(fmt.Sprintf("quorum: list of nodes of %q at %s", h.Owner, s.nodes[i].name))
-					misfit = &err
+					misfit = store.UnknownFormat(fmt.Sprintf("quorum: list of nodes of %q at %s", h.Owner, s.nodes[i].name))
 					continue
 				}
 				s.maxTTL = max(s.maxTTL, min(time.Duration(ttl)*time.Millisecond, store.MaxTime))
@@ -204,16 +196,12 @@ func (s *Store) look(ctx context.Context) error {
 			common += max(0, o.nodes-len(o.servers))
 		}
 		if !fits(len(s.nodes), o.nodes, min(common, len(s.nodes))) {
-			err := fmt.Errorf("%w: quorum: another client uses some of these nodes, but its list is %s: two clients could hold the same lock; "+
+			misfit = fmt.Errorf("%w: quorum: another client uses some of these nodes, but its list is %s: two clients could hold the same lock; "+
 				"give all programs the same list; to replace a node, add the new one in all programs, wait for the largest TTL and another minute, then remove the old one", store.ErrInvalid, o.names)
-			misfit = &err
 		}
 	}
 	if misfit != nil || unsure == 0 { // otherwise a list that did not fit may be in use still
-		s.peers.misfit.Store(misfit)
+		s.peers.misfit = misfit
 	}
-	if misfit != nil {
-		return *misfit
-	}
-	return ctx.Err()
+	return cmp.Or(misfit, ctx.Err())
 }

@@ -21,7 +21,8 @@ const (
 )
 
 // A server is what is known about the server of a node. Times are on the clock of the quorum, which is the
-// monotonic clock of this host: see Store.now.
+// monotonic clock of this host: see Store.now. Methods that need it and lock no mutex, such as exclusion and
+// restartDelay, are called with Store.servers locked.
 type server struct {
 	id    string        // see Server
 	born  time.Duration // when it started
@@ -34,9 +35,8 @@ type server struct {
 	jumped time.Duration // when its clock was seen to be set ahead; 0 if it never was
 }
 
-// counts returns nil if a grant that the node just gave counts, and otherwise the reason why it
-// does not: the rule Young. A server that has restarted can only be reached by a new connection, so
-// usually no call is needed.
+// counts returns nil if a grant that the node just gave counts, and otherwise the reason why it does not: the rule
+// Young. A server that has restarted can only be reached by a new connection, so usually no call is needed.
 func (n *node) counts(ctx context.Context) error {
 	if n.restarter == nil {
 		return nil
@@ -48,7 +48,7 @@ func (n *node) counts(ctx context.Context) error {
 	s.servers.Lock()
 	defer s.servers.Unlock()
 	if err := n.exclusion(); err != nil || s.hasLooked(n) {
-		return cmp.Or(err, s.misfit())
+		return cmp.Or(err, s.peers.misfit)
 	}
 	s.servers.Unlock()
 	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout/2) // the request still waits, and another node may hang
@@ -61,7 +61,7 @@ func (n *node) counts(ctx context.Context) error {
 	if !s.hasLooked(n) {
 		return fmt.Errorf("the TTLs of other clients are unknown: %w", cmp.Or(err, errUnknown))
 	}
-	return cmp.Or(n.exclusion(), s.misfit()) // the node may have made lists differ that fitted without it
+	return cmp.Or(n.exclusion(), s.peers.misfit) // the node may have made lists differ that fitted without it
 }
 
 // verifyNew identifies the server if a new connection was made. It returns an error if it is unknown, and its
@@ -70,11 +70,10 @@ func (n *node) verifyNew(ctx context.Context) error {
 	if n.isVerified() {
 		return nil
 	}
-	err := n.verify(ctx)
-	if n.quorum.opts.RestartDelay < 0 {
-		return nil
+	if err := n.verify(ctx); n.quorum.opts.RestartDelay >= 0 {
+		return err
 	}
-	return err
+	return nil
 }
 
 // isVerified reports whether no connection was made since the server was identified.
@@ -126,7 +125,7 @@ func (n *node) verify(ctx context.Context) error {
 	return nil
 }
 
-// exclusion returns why the grants of the node do not count. The caller holds the mutex of the servers.
+// exclusion returns why the grants of the node do not count.
 func (n *node) exclusion() error {
 	if n.server.order == 0 {
 		return nil
@@ -147,8 +146,8 @@ func (n *node) exclusion() error {
 	return nil
 }
 
-// setAhead returns when the clock of the node may have been set ahead, or 0 if it was not. A server whose
-// clock was set ahead ends grants too early. The caller holds the mutex of the servers.
+// setAhead returns when the clock of the node may have been set ahead, or 0 if it was not. A server whose clock
+// was set ahead ends grants too early.
 func (n *node) setAhead() time.Duration {
 	at, same := n.server.jumped, 0
 	var ahead []time.Duration
@@ -170,8 +169,7 @@ func (n *node) setAhead() time.Duration {
 	return at
 }
 
-// twin returns a node on the same server that was identified before, or nil. Only that one counts. The
-// caller holds the mutex of the servers.
+// twin returns a node on the same server that was identified before, or nil. Only that one counts.
 func (n *node) twin() *node {
 	for _, other := range n.quorum.nodes {
 		if n.server.id != "" && other.server.id == n.server.id && other.server.order < n.server.order {
@@ -181,8 +179,7 @@ func (n *node) twin() *node {
 	return nil
 }
 
-// restartDelay returns how long the grants of a node do not count after a restart. The caller holds the
-// mutex of the servers.
+// restartDelay returns how long the grants of a node do not count after a restart.
 func (s *Store) restartDelay() time.Duration {
 	if s.opts.RestartDelay < 0 {
 		return s.opts.RestartDelay
