@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// While the votes are split, a candidate repeats its request to the nodes that refused it. The
-	// other requests give their votes back within a round trip. The pauses are random and double up
-	// to a maximum of 32 ms.
+	// While the votes are split, a candidate repeats its request to the nodes that refused it. The other requests
+	// give their votes back within a round trip. The pauses are random and double up to a maximum of 32 ms.
 	retryPause   = 250 * time.Microsecond
 	maxDoublings = 7
 
@@ -94,7 +93,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 	if a.req.Queue {
 		waits := se.want == wantPlace
 		a.bell = se.chooseBell()
-		if a.strict = !waits || se.woken; waits && se.woken || !waits && se.name.isCrowded(a.begin) {
+		if a.strict = !waits || se.woken; a.strict && (waits || se.name.isCrowded(a.begin)) {
 			first = a.bell
 		}
 	}
@@ -266,9 +265,8 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: until - a.begin, Waiters: a.waiters}, nil
 }
 
-// isCandidate reports whether the request goes on although the votes are split. One node decides:
-// the first one that has answered, in the order of the name. So one of several requests goes on and
-// the others give their votes back.
+// isCandidate reports whether the request goes on although the votes are split. One node decides: the first one that
+// has answered, in the order of the name. So one of several requests goes on and the others give their votes back.
 func (a *attempt) isCandidate() bool {
 	s := a.se.store
 	if len(a.holder()) >= s.majority || s.now()-a.begin > s.opts.Timeout/4 {
@@ -300,9 +298,8 @@ func (a *attempt) askAgain(ctx context.Context) {
 	}
 }
 
-// mustWait reports whether the bell refused the request and it waits, even if the other nodes would grant
-// it. It does not if the holder at the bell has had that vote for long: unless it has a majority, it may
-// be a client that died.
+// mustWait reports whether the bell refused the request and it waits, even if the other nodes would grant it. It does
+// not if the holder at the bell has had that vote for long: unless it has a majority, it may be a client that died.
 func (a *attempt) mustWait() bool {
 	if !a.strict || a.refusals[a.bell] == nil || a.se.isValid() {
 		return false

@@ -108,8 +108,7 @@ func ask(ctx context.Context, n *node) (struct{}, error) {
 	return struct{}{}, err
 }
 
-// serverFindings returns findings about the server of a node that has just answered. The caller holds the
-// mutex of the servers, like that of delayFinding.
+// serverFindings returns findings about the server of a node that has just answered.
 func (n *node) serverFindings() []store.Finding {
 	server := serverCheck.OK("no other node has this server")
 	if twin := n.twin(); twin != nil {

@@ -26,9 +26,8 @@ const (
 	listDelay = 2 * time.Millisecond
 )
 
-// List returns one page of the names that have holders or waiters; see [store.Store]. A holder is
-// listed if it may have a majority: if the nodes that have its grant and the nodes that do not
-// answer are a majority together.
+// List returns one page of the names that have holders or waiters; see [store.Store]. A holder is listed if it may
+// have a majority: if the nodes that have its grant and the nodes that do not answer are a majority together.
 //
 // It lists the names of one node after the other, and looks up each name at all nodes. It leaves out
 // a name that an earlier node has had since the listing began, because it was listed there.
@@ -55,7 +54,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 		time.Sleep(listDelay)
 	}
 	limit := cmp.Or(q.Limit, pageSize)
-	listed := make(map[string]bool)
+	listed := map[string]bool{peersName: true} // which is no lock
 	failures := make([]error, len(s.nodes))
 	for c.node < len(s.nodes) && len(page.Locks) < limit {
 		one := store.Query{Prefix: q.Prefix, Cursor: c.rest, Limit: q.Limit}
@@ -65,8 +64,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 			if ctx.Err() != nil {
 				return store.Page{}, ctx.Err()
 			}
-			// A name that is held on a majority of the nodes is found as long as only a minority
-			// is left out.
+			// A name that is held on a majority of the nodes is found as long as only a minority is left out.
 			failures[c.node] = err
 			if c.skipped |= 1 << c.node; bits.OnesCount16(c.skipped) > len(s.nodes)-s.majority {
 				return store.Page{}, s.failures(failures, c.node+1-bits.OnesCount16(c.skipped))
@@ -74,7 +72,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 			c.node, c.rest = c.node+1, ""
 			continue
 		}
-		part.Locks = slices.DeleteFunc(part.Locks, func(l store.Lock) bool { return listed[l.Name] || l.Name == peersName })
+		part.Locks = slices.DeleteFunc(part.Locks, func(l store.Lock) bool { return listed[l.Name] })
 		found, err := s.lookupAll(ctx, part.Locks, c)
 		if err != nil {
 			return store.Page{}, err
@@ -135,12 +133,7 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c cursor) ([]
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), nil
+	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), cmp.Or(errs...)
 }
 
 // A found is what the nodes have of a name.

@@ -43,11 +43,10 @@ type Options struct {
 	// DefaultTimeout. It must be far below the TTLs in use.
 	Timeout time.Duration
 
-	// RestartDelay, plus the drift that is allowed between clocks, is how long the grants of a node
-	// do not count, at least, after its server restarted. If this client or another one uses a larger TTL,
-	// it is as long as that. If it is set, this store refuses larger TTLs. 0 means DefaultRestartDelay, and
-	// no limit of the TTL. A negative value turns the delay off: then a node that restarts without its
-	// data can break exclusion.
+	// RestartDelay, plus the drift that is allowed between clocks, is how long the grants of a node do not count,
+	// at least, after its server restarted. If this client or another one uses a larger TTL, it is as long as that.
+	// If it is set, this store refuses larger TTLs. 0 means DefaultRestartDelay, and no limit of the TTL. A
+	// negative value turns the delay off: then a node that restarts without its data can break exclusion.
 	RestartDelay time.Duration
 
 	// Report, if set, is called with the reason when a node stops answering as it should, and
@@ -93,7 +92,7 @@ type Store struct {
 	workers  workers
 	peers    peers
 
-	servers    sync.Mutex    // protects the server of each node
+	servers    sync.Mutex    // protects the server of each node, and peers.misfit
 	identified int           // how often a server was identified
 	looked     int           // its value before the nodes were last asked for the TTLs of other clients
 	maxTTL     time.Duration // longest TTL that this client or another one uses
@@ -101,9 +100,8 @@ type Store struct {
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
 	names    map[string]*name
-	sweepAt  int // number of sessions at which ended ones are removed
-
-	sweepNames time.Duration // when to remove names that are not used
+	sweepAt  int           // number of sessions at which ended ones are removed
+	sweepDue time.Duration // when to remove names that are not used
 }
 
 var (
@@ -111,11 +109,10 @@ var (
 	_ store.Diagnoser = (*Store)(nil)
 )
 
-// New returns a store over nodes. The nodes belong to the store from then on, and Close closes
-// them. They must not have been used before. It returns an error that matches [store.ErrInvalid], and
-// closes nothing, if there are fewer than 3 nodes, more than 15, or one of them twice, if the restart
-// delay is below the shortest TTL of the nodes, or if another client uses some of the nodes with a list
-// that does not fit.
+// New returns a store over nodes. The nodes belong to the store from then on, and Close closes them. They must not
+// have been used before. It returns an error that matches [store.ErrInvalid], and closes nothing, if there are
+// fewer than 3 nodes, more than 15, or one of them twice, if the restart delay is below the shortest TTL of the
+// nodes, or if another client uses some of the nodes with a list that does not fit.
 //
 // Use an odd number of nodes. One more node makes every lock more expensive, but the quorum does
 // not survive more failures.

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// lateFor is how long a request that was not answered may still arrive at a node that answers
-	// others: a connection that was cut may deliver it late.
+	// lateFor is how long a connection that was cut may still deliver a request to a node that answers others.
 	lateFor = time.Minute
 
 	// undoFor is how long to go on with a node that does not answer. A server that hangs for longer
@@ -34,17 +33,6 @@ type ending struct {
 
 // leave and force are endings whose outcome nobody waits for.
 var leave, force = new(ending), &ending{force: true}
-
-// at sends the message to a node. Had tells that the node has given its vote.
-func (e *ending) at(ctx context.Context, n *node, key sessionKey, had bool) error {
-	switch {
-	case e.force:
-		return n.Break(ctx, key.name, key.id)
-	case e.release && had:
-		return n.Release(ctx, key.name, key.id, e.keep)
-	}
-	return n.Leave(ctx, key.name, key.id)
-}
 
 // find returns nil if a node has the record that the message is to leave, and ErrNotHeld if it does not.
 func (e *ending) find(ctx context.Context, n *node, key sessionKey) error {
@@ -86,7 +74,16 @@ func (se *session) endAt(i int, e *ending) error {
 	n, had, again := s.nodes[i], t.had, t.end != nil && e.keep.State != store.Held
 	t.granted, t.queued, t.without, t.end = false, false, false, e
 	se.mu.Unlock()
-	late, err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had) })
+	late, err := n.call(&n.others, func(ctx context.Context) error {
+		switch name, id := se.key.name, se.key.id; {
+		case e.force:
+			return n.Break(ctx, name, id)
+		case e.release && had:
+			return n.Release(ctx, name, id, e.keep)
+		default:
+			return n.Leave(ctx, name, id)
+		}
+	})
 	if again && errors.Is(err, store.ErrNotHeld) && n.Capabilities().Features.Has(store.FeatureList) { // a reply may have been lost
 		_, err = n.call(&n.others, func(ctx context.Context) error { return e.find(ctx, n, se.key) })
 	}

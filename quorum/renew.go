@@ -103,15 +103,14 @@ type renewing struct {
 
 func (r *renewing) init(s *Store, grant store.Renewal) {
 	r.grant, r.request, r.ballot = grant, grant, newBallot(len(s.nodes))
-	ttl := grant.TTL
 	if se := s.find(grant.Name, grant.ID); se != nil {
 		se.mu.Lock()
 		defer se.mu.Unlock()
 		if r.over = se.last > 0 && !se.isValid(); se.held {
 			r.se = se
 			// Renewals of several callers arrive in any order, and none may shorten the lease.
-			se.ttl = max(se.ttl, ttl)
-			ttl = se.ttl
+			se.ttl = max(se.ttl, grant.TTL)
+			r.request.TTL = se.ttl
 			for i := range se.seats {
 				if se.hasVote(i) && se.seats[i].recorded < se.floor {
 					r.request.Floor = max(r.request.Floor, se.floor)
@@ -119,7 +118,7 @@ func (r *renewing) init(s *Store, grant store.Renewal) {
 			}
 		}
 	}
-	r.request.TTL = ttlAtNodes(ttl)
+	r.request.TTL = ttlAtNodes(r.request.TTL)
 }
 
 // renewedAt records what a node has, and returns its reply as it counts. It is called for every reply,

@@ -53,8 +53,7 @@ type decision struct {
 	first, last int64
 }
 
-// decide applies the rules Majority, Above and Recorded to the votes for a block of up to n
-// tokens.
+// decide applies the rules Majority, Above and Recorded to the votes for a block of up to n tokens.
 func decide(votes []vote, n int) decision {
 	most := majority(len(votes))
 	var firsts [maxNodes]int64
@@ -100,10 +99,9 @@ func decide(votes []vote, n int) decision {
 	return decision{won, first, min(last, ends[recorded-most])}
 }
 
-// sameBlock applies to a request that is repeated while its lease is held. It reports whether the
-// request has the block of the lease, which ends with last. That is so if a majority has grants
-// that are not newer than that block: had there been another lease since, one of these nodes would
-// have granted it, and its next token would be higher.
+// sameBlock applies to a request that is repeated while its lease is held. It reports whether the request has the
+// block of the lease, which ends with last. That is so if a majority has grants that are not newer than that block:
+// had there been another lease since, one of these nodes would have granted it, and its next token would be higher.
 func sameBlock(votes []vote, last int64) bool {
 	old := 0
 	for _, v := range votes {
@@ -144,8 +142,7 @@ func ttlAtNodes(ttl time.Duration) time.Duration {
 	return (ttl + ttl/100 + drift + time.Millisecond).Truncate(time.Millisecond)
 }
 
-// validity returns how long a lease is valid if its nodes keep it for ttl. It is the inverse of
-// ttlAtNodes.
+// validity returns how long a lease is valid if its nodes keep it for ttl. It is the inverse of ttlAtNodes.
 func validity(ttl time.Duration) time.Duration {
 	return (ttl - drift) - (ttl-drift)/101
 }

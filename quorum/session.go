@@ -2,8 +2,10 @@ package quorum
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -13,10 +15,12 @@ const (
 	// minSweep is the number of sessions from which ended ones are searched for.
 	minSweep = 1024
 
-	// The pauses before votes that a lease does not have are requested again. Later, that is done with
-	// each renewal.
+	// The pauses before votes that a lease does not have are requested again. Later, that is done with each renewal.
 	leastRepairPause = time.Millisecond
 	mostRepairPause  = time.Second
+
+	// rememberFor is how long a name is remembered after its last use, and for how long it counts as contended.
+	rememberFor = time.Second
 )
 
 type sessionKey struct {
@@ -57,10 +61,10 @@ type session struct {
 	held  bool
 	req   store.Request // as the nodes were asked
 	ttl   time.Duration // longest TTL that was requested
-	first int64         // newest block of tokens
-	last  int64
-	floor int64         // later tokens must be above this
 	until time.Duration // when the lease, or the place in the queues, ends
+	floor int64         // later tokens must be above this
+
+	first, last int64 // newest block of tokens
 
 	closing store.State // of the Keep that it was released with while it was valid; Held if it was requested again
 
@@ -80,9 +84,8 @@ type seat struct {
 	without bool          // that message found no vote
 	lost    time.Duration // when a message was last lost that may be executed late; 0 if none was
 
-	// The message that ends what the node has, from when it is sent until nothing is left to do. It is
-	// repeated until the node answers it, and as long as a message may be executed late. It may be executed
-	// at any time, so the identity does not use the node meanwhile.
+	// The message that ends what the node has, from when it is sent until nothing is left to do: see Undoing in the
+	// package documentation. The identity does not use the node meanwhile.
 	end       *ending
 	had       bool          // the node had a vote
 	begin     time.Duration // when it was sent first
@@ -163,8 +166,7 @@ func (se *session) hasVote(i int) bool {
 	return countsVote(t.granted, t.ends > 0, t.end != nil)
 }
 
-// settle ends what a node has and the identity does not want, and requests the vote that a lease does
-// not have.
+// settle ends what a node has and the identity does not want, and requests the vote that a lease does not have.
 func (se *session) settle(i int) {
 	t := &se.seats[i]
 	switch {
@@ -214,9 +216,8 @@ func (se *session) repair() {
 	}
 }
 
-// post queues a message to a node: send is called in the background, with the mutex locked, when the
-// messages before it were answered or have failed. That is the rule Order. The caller has entered the
-// lifetime of the store.
+// post queues a message to a node: send is called in the background, with the mutex locked, when the messages
+// before it were answered or have failed. That is the rule Order. The caller has entered the lifetime of the store.
 func (se *session) post(i int, send func()) {
 	s, t := se.store, &se.seats[i]
 	t.posted++
@@ -277,4 +278,81 @@ func (se *session) further() store.Request {
 	req := se.req
 	req.TTL, req.Floor, req.Tokens, req.Queue = ttlAtNodes(se.ttl), se.first-1, int(se.last-se.first+1), false
 	return req
+}
+
+// A name is what the client remembers of a name.
+//
+// Messages about the name are sent to a node one after the other, in the order of posting. Otherwise a
+// request could overtake the release of the lease before it, and be refused. A request has often ended
+// when its turn comes at a slow node, and is not sent then.
+type name struct {
+	sessions int           // that use it; under Store.mu
+	used     time.Duration // when the last of them ended; under Store.mu
+
+	last    atomic.Int64 // a token that a majority has recorded; the next request asks for higher ones
+	crowded atomic.Int64 // until when it counts as contended: a request was refused, or found waiters
+
+	mu sync.Mutex
+	at []line // of messages to each node
+}
+
+type line struct {
+	busy  bool
+	since time.Duration // when the message in flight was sent
+	next  []func()
+}
+
+// nameOf returns what is remembered of a name, for one more session. The caller holds the mutex.
+func (s *Store) nameOf(text string) *name {
+	now := s.now()
+	if now >= s.sweepDue {
+		maps.DeleteFunc(s.names, func(_ string, n *name) bool { return n.sessions == 0 && now-n.used > rememberFor })
+		s.sweepDue = now + rememberFor
+	}
+	n := s.names[text]
+	if n == nil {
+		n = &name{at: make([]line, len(s.nodes))}
+		s.names[text] = n
+	}
+	n.sessions++
+	return n
+}
+
+func (n *name) isCrowded(now time.Duration) bool { return int64(now) < n.crowded.Load() }
+
+func (n *name) noteCrowd(now time.Duration) { n.crowded.Store(int64(now + rememberFor)) }
+
+// post calls send in the background when its turn comes at a node.
+func (n *name) post(s *Store, i int, send func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &n.at[i]
+	if l.busy {
+		l.next = append(l.next, send)
+		return
+	}
+	l.busy, l.since = true, s.now()
+	s.workers.run(s.life.Closing, func() {
+		for ; send != nil; send = n.next(s, l) {
+			send()
+		}
+	})
+}
+
+// isStuck reports whether a message to a node would have to wait for one that is not answered.
+func (n *name) isStuck(to *node) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &n.at[to.index]
+	return l.busy && (to.isDown() || to.quorum.now()-l.since > to.quorum.opts.Timeout)
+}
+
+// next returns the next message of a line, or nil if there is none.
+func (n *name) next(s *Store, l *line) (send func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l.busy = len(l.next) > 0; l.busy {
+		send, l.next, l.since = l.next[0], l.next[1:], s.now()
+	}
+	return send
 }

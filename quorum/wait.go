@@ -47,17 +47,12 @@ func (n *node) identity() string {
 	return ""
 }
 
-// chooseBell returns the node at which an identity queues: the first one, in the order of the name,
-// that is not down. An identity that is queued elsewhere moves there: if waiters of one name are at
-// different bells, each bell gives its vote to a waiter of its own, and none of them gets a majority.
+// chooseBell returns the node at which an identity queues: the first one, in the order of the name, that is not
+// down. An identity that is queued elsewhere moves there: with several bells, no waiter may get a majority.
 func (se *session) chooseBell() int {
 	order := se.store.order(se.key.name)
-	for _, n := range order {
-		if !n.isDown() {
-			return n.index
-		}
-	}
-	return order[0].index
+	up := slices.IndexFunc(order, func(n *node) bool { return !n.isDown() })
+	return order[max(0, up)].index
 }
 
 // Wait blocks until a refused identity should ask again; see [store.Store]. The bell of the name
