@@ -17,7 +17,7 @@ var (
 
 // explore visits every state that can be reached, breadth first, and returns the first
 // violation. States are remembered by a hash of 128 bits.
-func (c *mConfig) explore(limit int) (v *violation, states int, complete bool) {
+func (c *mConfig) explore(limit int) (violation string, states int, complete bool) {
 	type origin struct{ parent, step int32 }
 	type at struct {
 		state mState
@@ -41,14 +41,14 @@ func (c *mConfig) explore(limit int) (v *violation, states int, complete bool) {
 						path = append(path, origins[i].step)
 					}
 					slices.Reverse(path)
-					return &violation{step.bad, c.replay(append(path, int32(n)))}, len(seen), true
+					return step.bad + c.replay(append(path, int32(n))), len(seen), true
 				}
 				k := key(&step.next)
 				if _, ok := seen[k]; ok {
 					continue
 				}
 				if len(seen) >= limit {
-					return nil, len(seen), false
+					return "", len(seen), false
 				}
 				seen[k] = struct{}{}
 				origins = append(origins, origin{from.index, int32(n)})
@@ -57,41 +57,41 @@ func (c *mConfig) explore(limit int) (v *violation, states int, complete bool) {
 		}
 		frontier = next
 	}
-	return nil, len(seen), true
+	return "", len(seen), true
 }
 
-// replay describes the steps of a path.
-func (c *mConfig) replay(path []int32) (trace []string) {
+// replay describes the steps of a path, one in each line.
+func (c *mConfig) replay(path []int32) (trace string) {
 	described := *c
 	described.trace = true
 	s := c.start()
 	for _, n := range path {
 		step := described.steps(&s)[n]
-		trace = append(trace, step.what)
+		trace += "\n" + step.what
 		s = step.next
 	}
 	return trace
 }
 
-// walk makes random steps, and returns the first violation, or nil if there is none.
-func (c *mConfig) walk(seed uint64, steps int) *violation {
+// walk makes random steps, and returns the first violation, or nothing if there is none.
+func (c *mConfig) walk(seed uint64, steps int) (violation string) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := c.start()
 	var path []int32
 	for range steps {
 		all := c.steps(&s)
 		if len(all) == 0 {
-			return nil
+			return ""
 		}
 		n := random.IntN(len(all))
 		step := all[n]
 		path = append(path, int32(n))
 		if step.bad != "" {
-			return &violation{step.bad, c.replay(path)}
+			return step.bad + c.replay(path)
 		}
 		s = step.next
 	}
-	return nil
+	return ""
 }
 
 // scenarios are explored exhaustively. Each of them allows other events.
@@ -137,8 +137,8 @@ func TestModelHoldsInEveryState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v, states, complete := c.explore(3_000_000)
 			t.Logf("%d states, complete: %v", states, complete)
-			if v != nil {
-				t.Fatalf("%v", v)
+			if v != "" {
+				t.Fatal(v)
 			}
 			if !complete {
 				t.Fatal("not all states were visited")
@@ -159,8 +159,8 @@ func TestModelHoldsInRandomRuns(t *testing.T) {
 		c.nodes = 3 + 2*(i%2)
 		for run := range 50 {
 			seed := *modelSeed + uint64(i*50+run)
-			if v := c.walk(seed, 400); v != nil {
-				t.Fatalf("seed %d, %d nodes: %v", seed, c.nodes, v)
+			if v := c.walk(seed, 400); v != "" {
+				t.Fatalf("seed %d, %d nodes: %s", seed, c.nodes, v)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ package quorum
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -14,10 +13,9 @@ import (
 // would make it five times slower. The clients decide with the functions of rules.go. A state is
 // comparable, so that a checker can remember which ones it has seen.
 //
-// Requests may be delivered in any order, late or never, and so may some replies. A client may
-// give up waiting for any reply, and the message stays in flight. Nodes may restart without their
-// data, and clients may crash. A node that grants a queued request when the name becomes free is the
-// same as a request that is delivered late.
+// Requests may be delivered in any order, late or never, and so may some replies. A client may give up waiting for
+// any reply, and the message stays in flight. Nodes may restart without their data, and clients may crash. A node
+// that grants a queued request when the name becomes free is the same as a request that is delivered late.
 
 const (
 	mNodes   = 5 // at most
@@ -45,13 +43,10 @@ type mMsg struct {
 	kind   mKind
 	reply  bool
 	repair bool
-	seq    int8 // of the call that it belongs to
-	id     int8
-	floor  int8
-	tokens int8
+	seq    int8  // of the call that it belongs to
 	state  state // of a reply: granted or refused
-	first  int8
-	last   int8
+
+	id, floor, tokens, first, last int8
 }
 
 // An mNode is a node that follows the store contract.
@@ -87,18 +82,13 @@ type mVote struct {
 }
 
 type mClient struct {
-	phase    mPhase
-	id       int8
-	seq      int8
-	begin    int8
-	want     int8 // tokens
-	raised   bool
-	votes    [mNodes]mVote
-	last     int8
-	until    int8 // of the lease
-	attempts int8
-	locks    int8
-	renewals int8
+	phase  mPhase
+	votes  [mNodes]mVote
+	raised bool
+	want   int8 // tokens
+	until  int8 // of the lease
+
+	id, seq, begin, last, attempts, locks, renewals int8
 }
 
 type mState struct {
@@ -122,15 +112,9 @@ const (
 // An mConfig bounds a run of the model.
 type mConfig struct {
 	nodes, clients  int
-	locks, attempts int8 // per client; attempts per lock
-	renewals        int8 // per lock
-	renewTokens     int8
-	tokens          int8
-	ticks           int8
-	timeouts        int8
-	late            int8 // number of replies that are not delivered at once; requests may always be late
-	restarts        int8
-	crashes         int8
+	locks, attempts int8         // per client; attempts per lock
+	renewals        int8         // per lock
+	late            int8         // number of replies that are not delivered at once; requests may always be late
 	offsets         [mNodes]int8 // of the nodes' clocks
 	counters        [mNodes]int8 // at the start
 	clocks          bool         // counters follow the clocks
@@ -140,15 +124,9 @@ type mConfig struct {
 	hold            bool         // no client releases its lock
 	returning       bool         // the first client begins with a lease, and with a further vote whose Leave is in flight
 	trace           bool         // describe steps
-}
 
-// A violation is a broken invariant.
-type violation struct {
-	what  string
-	trace []string
+	tokens, renewTokens, ticks, timeouts, restarts, crashes int8
 }
-
-func (v *violation) String() string { return v.what + "\n" + strings.Join(v.trace, "\n") }
 
 type mStep struct {
 	what string
@@ -183,7 +161,11 @@ func (c *mConfig) start() mState {
 // steps returns all steps that can happen next.
 func (c *mConfig) steps(s *mState) (out []mStep) {
 	add := func(bad string, next mState, format string, args ...any) {
-		out = append(out, mStep{c.describe(s.time, format, args), next, bad})
+		what := ""
+		if c.trace { // formatting is slow
+			what = fmt.Sprintf("t=%d ", s.time) + fmt.Sprintf(format, args...)
+		}
+		out = append(out, mStep{what, next, bad})
 	}
 	for k := range c.clients {
 		c.clientSteps(s, k, add)
@@ -243,29 +225,27 @@ func (c *mConfig) timeouts1(s *mState, k, i int, add func(string, mState, string
 	if s.used[mTimeouts] >= c.timeouts || cl.phase == mCrashed {
 		return
 	}
-	if cl.votes[i].waiting != 0 {
+	for n, seq := range []int8{cl.votes[i].waiting, cl.votes[i].renewing} {
+		if seq == 0 {
+			continue
+		}
 		next := *s
 		next.used[mTimeouts]++
 		v := &next.clients[k].votes[i]
-		v.waiting = 0
-		switch {
+		switch renewal := n == 1; {
+		case renewal:
+			v.renewing, v.state = 0, failed
 		case v.leaving:
-			v.barred, v.leaving = true, false
+			v.waiting, v.barred, v.leaving = 0, true, false
 		case cl.phase == mLeaving && v.state == asked:
 			c.leave(&next, k, i) // it may have been granted
 		case v.state == asked:
-			v.state = failed
+			v.waiting, v.state = 0, failed
+		default:
+			v.waiting = 0
 		}
 		bad := c.decide(&next, k)
-		add(bad, next, "client %d gives up on node %d", k, i)
-	}
-	if cl.votes[i].renewing != 0 {
-		next := *s
-		next.used[mTimeouts]++
-		v := &next.clients[k].votes[i]
-		v.renewing, v.state = 0, failed
-		bad := c.decide(&next, k)
-		add(bad, next, "client %d gives up on its renewal at node %d", k, i)
+		add(bad, next, "client %d gives up on node %d: %s", k, i, [...]string{"its seat", "its renewal"}[n])
 	}
 }
 
@@ -281,6 +261,11 @@ func (c *mConfig) faulty(s *mState) (n int) {
 // clientSteps adds the steps that a client can take by itself.
 func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string, ...any)) {
 	cl := &s.clients[k]
+	act := func(do func(s *mState, k int), what string) {
+		next := *s
+		do(&next, k)
+		add("", next, "client %d, identity %d, %s", k, cl.id, what)
+	}
 	settled, renewing := true, false
 	for i := range c.nodes {
 		settled = settled && cl.votes[i].waiting == 0
@@ -297,47 +282,42 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 			}
 		}
 		if settled && cl.attempts < c.attempts && cl.locks < c.locks {
-			next := *s
-			c.acquire(&next, k)
-			add("", next, "client %d asks under identity %d", k, cl.id)
+			act(c.acquire, "asks")
 		}
 	case mHolding, mEnded:
 		if cl.renewals < c.renewals && (settled || c.returning) && !renewing && c.isValid(s, cl) {
-			next := *s
-			c.renew(&next, k)
-			add("", next, "client %d renews", k)
+			act(c.renew, "renews")
 		}
 		if cl.phase == mHolding && !c.hold {
-			next := *s
-			c.release(&next, k)
-			add("", next, "client %d releases", k)
+			act(c.release, "releases")
 		}
 	}
 	if cl.phase != mCrashed && cl.phase != mIdle && s.used[mCrashes] < c.crashes {
-		next := *s
-		next.used[mCrashes]++
-		next.clients[k] = mClient{phase: mCrashed}
-		add("", next, "client %d crashes", k)
+		act(c.crash, "crashes")
 	}
 }
 
-func (c *mConfig) send(s *mState, k, i int, m mMsg) {
-	for f := range mFlight {
+func (c *mConfig) send(s *mState, k, i int, m mMsg) (seq int8) {
+	cl := &s.clients[k]
+	cl.seq++
+	m.seq, m.id = cl.seq, cl.id
+	for f := range mFlight { // if the network is full, the message is lost
 		if s.flight[k][i][f].kind == mNone {
 			s.flight[k][i][f] = m
-			return
+			break
 		}
 	}
-	// The network is full, so the message is lost.
+	return cl.seq
 }
 
 // call sends a message of a seat, whose reply is awaited before the next one.
 func (c *mConfig) call(s *mState, k, i int, m mMsg) {
-	cl := &s.clients[k]
-	cl.seq++
-	m.seq, m.id = cl.seq, cl.id
-	cl.votes[i].waiting = cl.seq
-	c.send(s, k, i, m)
+	s.clients[k].votes[i].waiting = c.send(s, k, i, m)
+}
+
+func (c *mConfig) crash(s *mState, k int) {
+	s.used[mCrashes]++
+	s.clients[k] = mClient{phase: mCrashed}
 }
 
 func (c *mConfig) acquire(s *mState, k int) {
@@ -357,9 +337,7 @@ func (c *mConfig) renew(s *mState, k int) {
 	for i := range c.nodes {
 		v := &cl.votes[i]
 		v.state, v.first, v.recorded = asked, 0, 0
-		cl.seq++
-		v.renewing = cl.seq
-		c.send(s, k, i, mMsg{kind: mRenew, seq: cl.seq, id: cl.id, floor: cl.last, tokens: c.renewTokens})
+		v.renewing = c.send(s, k, i, mMsg{kind: mRenew, floor: cl.last, tokens: c.renewTokens})
 	}
 }
 
@@ -367,8 +345,7 @@ func (c *mConfig) renew(s *mState, k int) {
 func (c *mConfig) release(s *mState, k int) {
 	cl := &s.clients[k]
 	for i := range c.nodes {
-		cl.seq++
-		c.send(s, k, i, mMsg{kind: mLeave, seq: cl.seq, id: cl.id})
+		c.send(s, k, i, mMsg{kind: mLeave})
 	}
 	*cl = mClient{id: cl.id + 1, seq: cl.seq, locks: cl.locks + 1}
 }
@@ -433,17 +410,11 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	case m.kind == mLeave:
 		v.leaving = false
 		return ""
-	case m.repair && m.state == granted && !c.isValid(s, cl):
-		c.leave(s, k, i)
+	case m.state == granted && (m.repair && !c.isValid(s, cl) || !m.repair && cl.phase == mLeaving):
+		c.leave(s, k, i) // the lease is over, or it is a straggler of a refused attempt
 		return ""
-	case m.repair:
+	case m.repair, m.kind == mAcquire && cl.phase != mAsking && cl.phase != mLeaving: // or a straggler of an attempt
 		v.voted = v.voted || m.state == granted
-		return ""
-	case m.kind == mAcquire && cl.phase != mAsking && cl.phase != mLeaving: // a straggler of an attempt
-		v.voted = v.voted || m.state == granted
-		return ""
-	case cl.phase == mLeaving && m.state == granted: // a straggler of a refused attempt
-		c.leave(s, k, i)
 		return ""
 	case m.state == refused:
 		v.state = refused
@@ -547,17 +518,13 @@ func (c *mConfig) grant(s *mState, k int, d decision) string {
 	}
 	s.granted, s.owner = max(s.granted, int8(d.last)), int8(k)
 	cl.last = int8(d.last)
-	for other := range c.clients {
-		if o := &s.clients[other]; other != k && c.holds(s, o) {
+	for other := range c.clients { // that believes that its lease is valid
+		o := &s.clients[other]
+		if other != k && (o.phase == mHolding || o.phase == mRenewing) && o.until > s.time && o.last > 0 {
 			bad = fmt.Sprintf("I1: clients %d and %d hold valid leases", k, other)
 		}
 	}
 	return bad
-}
-
-// holds reports whether a client believes that its lease is valid.
-func (c *mConfig) holds(s *mState, cl *mClient) bool {
-	return (cl.phase == mHolding || cl.phase == mRenewing) && cl.until > s.time && cl.last > 0
 }
 
 // raise raises the counters of the nodes that are behind.
@@ -567,9 +534,7 @@ func (c *mConfig) raise(s *mState, k int, d decision) {
 	for i := range c.nodes {
 		if v := &cl.votes[i]; v.state == granted && int64(v.first) <= d.first && int64(v.recorded) < d.last {
 			v.state = asked
-			cl.seq++
-			v.renewing = cl.seq
-			c.send(s, k, i, mMsg{kind: mRenew, seq: cl.seq, id: cl.id, floor: int8(d.last)})
+			v.renewing = c.send(s, k, i, mMsg{kind: mRenew, floor: int8(d.last)})
 		}
 	}
 }
@@ -644,12 +609,4 @@ func (m mMsg) String() string {
 		return fmt.Sprintf("%s: yes, %d to %d", name, m.first, m.last)
 	}
 	return name + ": no"
-}
-
-// describe formats a step. It does so only if a trace is wanted, because formatting is slow.
-func (c *mConfig) describe(time int8, format string, args []any) string {
-	if !c.trace {
-		return ""
-	}
-	return fmt.Sprintf("t=%d ", time) + fmt.Sprintf(format, args...)
 }
