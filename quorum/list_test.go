@@ -83,8 +83,7 @@ func TestListFailsIfAMajorityDoesNotAnswer(t *testing.T) {
 
 // A caller of List that has little time is not a reason to distrust the nodes.
 func TestListWithAShortDeadlineDoesNotMakeNodesFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{Report: func(node string, err error) { t.Errorf("%s: %v", node, err) }})
+	withGates(t, 3, quorum.Options{Report: func(node string, err error) { t.Errorf("%s: %v", node, err) }}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		setAll(nodes, slow(100*time.Millisecond), nil)
 		for _, query := range []store.Query{{}, {Name: "n"}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -92,6 +91,32 @@ func TestListWithAShortDeadlineDoesNotMakeNodesFail(t *testing.T) {
 				t.Errorf("%v, want %v", err, context.DeadlineExceeded)
 			}
 			cancel()
+		}
+	})
+}
+
+func TestListingAndRefusalShowWhatTheMajorityHas(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		req := request("n")
+		for i, floor := range []int64{10, 20, 15} { // the lease has token 16: see the rule Above
+			page, err := q.List(t.Context(), store.Query{Name: "n"})
+			if listed := len(page.Locks) > 0; err != nil || listed != (i == 2) {
+				t.Errorf("%d nodes have the grant: %+v, %v", i, page, err)
+			}
+			req.Floor = floor
+			mustAcquire(t, nodes[i].Store, req)
+		}
+		if r := mustRefuse(t, q, request("n")); len(r.Holders) != 1 || r.Holders[0].Token != 16 {
+			t.Errorf("%+v, want a refusal by the holder with token 16", r)
+		}
+		for _, want := range []store.State{store.Held, store.Done} {
+			page, err := q.List(t.Context(), store.Query{Name: "n"})
+			if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].Token != 16 || page.Locks[0].Holders[0].State != want {
+				t.Errorf("%+v, %v, want the holder with token 16, %v", page, err, want)
+			}
+			for _, g := range nodes[1:] { // the first node does not hear of the closure
+				g.Store.Release(t.Context(), "n", req.ID, done)
+			}
 		}
 	})
 }

@@ -122,13 +122,19 @@ func gates(t *testing.T, n int, opts quorum.Options) ([]*gate, *quorum.Store) {
 	return all, openQuorum(t, named(all), opts)
 }
 
+// withGates runs a test with some nodes and a quorum of them.
+func withGates(t *testing.T, n int, opts quorum.Options, test func(t *testing.T, nodes []*gate, q *quorum.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, n, opts)
+		test(t, nodes, q)
+	})
+}
+
 // withNodes runs a test with three nodes and a quorum of them.
 func withNodes(t *testing.T, test func(t *testing.T, nodes []*gate, q *quorum.Store)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
-		test(t, nodes, q)
-	})
+	withGates(t, 3, quorum.Options{}, test)
 }
 
 // run runs a part of a test in a bubble of its own.
@@ -193,6 +199,47 @@ func renew(t *testing.T, q *quorum.Store, req store.Request, want store.Status) 
 	return out[0]
 }
 
+// lease returns a request that all nodes have granted.
+func lease(t *testing.T, q *quorum.Store) store.Request {
+	t.Helper()
+	req := request("n")
+	mustAcquire(t, q, req)
+	synctest.Wait()
+	return req
+}
+
+// withLease runs a test with three nodes, all of which have granted a request.
+func withLease(t *testing.T, test func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request)) {
+	t.Helper()
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) { test(t, nodes, q, lease(t, q)) })
+}
+
+// wantKept ends a lease and keeps its name closed, which must succeed or fail.
+func wantKept(t *testing.T, q *quorum.Store, req store.Request, keep store.Keep, want bool) {
+	t.Helper()
+	if err := q.Release(t.Context(), req.Name, req.ID, keep); (err == nil) != want {
+		t.Fatalf("Release: %v, want success: %t", err, want)
+	}
+}
+
+// breakAt lets another client break a lease at some nodes.
+func breakAt(t *testing.T, req store.Request, nodes []*gate) {
+	t.Helper()
+	for _, g := range nodes {
+		if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mustFail makes a request that must be neither granted nor refused.
+func mustFail(t *testing.T, q *quorum.Store, req store.Request) {
+	t.Helper()
+	if a, err := q.Acquire(t.Context(), req); err == nil {
+		t.Fatalf("Acquire: %+v, want an error", a)
+	}
+}
+
 func mustRenew(t *testing.T, q *quorum.Store, req store.Request) store.Renewed {
 	t.Helper()
 	return renew(t, q, req, store.Extended)
@@ -201,6 +248,7 @@ func mustRenew(t *testing.T, q *quorum.Store, req store.Request) store.Renewed {
 // votes returns how many nodes have a grant of the identity, and how many have anything of it.
 func votes(t *testing.T, nodes []*gate, req store.Request) (granted, any int) {
 	t.Helper()
+	waiting := 0
 	for _, g := range nodes {
 		page, err := g.Store.List(context.Background(), store.Query{Name: req.Name})
 		if err != nil {
@@ -210,13 +258,12 @@ func votes(t *testing.T, nodes []*gate, req store.Request) (granted, any int) {
 			switch {
 			case slices.ContainsFunc(l.Holders, func(h store.Holder) bool { return h.ID == req.ID }):
 				granted++
-				any++
 			case slices.ContainsFunc(l.Waiters, func(w store.Waiter) bool { return w.ID == req.ID }):
-				any++
+				waiting++
 			}
 		}
 	}
-	return granted, any
+	return granted, granted + waiting
 }
 
 func wantVotes(t *testing.T, nodes []*gate, req store.Request, want int) {
@@ -226,8 +273,7 @@ func wantVotes(t *testing.T, nodes []*gate, req store.Request, want int) {
 	}
 }
 
-// wantNothing fails if the store remembers an identity or repeats a message, or if a node has
-// anything.
+// wantNothing fails if the store remembers an identity or repeats a message, or if a node has anything.
 func wantNothing(t *testing.T, nodes []*gate, q *quorum.Store) {
 	t.Helper()
 	if sessions, _, undoings := q.Remembered(); sessions+undoings > 0 {
@@ -299,11 +345,7 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 		"Acquire of a name that is held": func(t *testing.T, q *quorum.Store, _ store.Request) { mustRefuse(t, q, request("n")) },
 		"Renew":                          func(t *testing.T, q *quorum.Store, req store.Request) { mustRenew(t, q, req) },
 		"Release":                        func(t *testing.T, q *quorum.Store, req store.Request) { mustRelease(t, q, req) },
-		"Leave": func(t *testing.T, q *quorum.Store, req store.Request) {
-			if err := q.Leave(t.Context(), req.Name, req.ID); err != nil {
-				t.Errorf("Leave: %v", err)
-			}
-		},
+		"Leave":                          func(t *testing.T, q *quorum.Store, req store.Request) { suites.Leave(t, q, req) },
 	}
 	for name, call := range calls {
 		for hung := range 3 {
@@ -326,8 +368,7 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 }
 
 func TestTooFewAnswersFailAfterTheTimeoutAndNameTheNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{Timeout: 200 * time.Millisecond})
+	withGates(t, 3, quorum.Options{Timeout: 200 * time.Millisecond}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		nodes[0].hangs(t) // also ignores its context
 		nodes[2].set(down, nil)
 		begin := time.Now()
@@ -400,9 +441,7 @@ func TestLeaseThatIsOverIsNotRenewedAfterARequestThatFailed(t *testing.T) {
 		synctest.Wait()
 		nodes[0].set(down, nil)
 		nodes[1].set(nil, only(lose, "Acquire"))
-		if a, err := q.Acquire(t.Context(), req); err == nil {
-			t.Fatalf("%+v, want an error", a)
-		}
+		mustFail(t, q, req)
 		setAll(nodes, nil, nil)
 		time.Sleep(2 * time.Second)
 		renew(t, q, req, store.Gone)
@@ -425,9 +464,7 @@ func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 			}
 			begin := time.Now()
 			for i := range 1000 {
-				req := request(fmt.Sprint(i))
-				mustAcquire(t, q, req)
-				mustRelease(t, q, req)
+				suites.TokenOf(t, q, fmt.Sprint(i))
 				time.Sleep(10 * time.Millisecond)
 			}
 			if took := time.Since(begin); took > 10*time.Second {
@@ -448,8 +485,7 @@ func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 }
 
 func TestCloseTakesAtMostTwoSecondsIfTheNodesHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{Timeout: 10 * time.Second})
+	withGates(t, 3, quorum.Options{Timeout: 10 * time.Second}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		nodes[0].hangs(t)
 		nodes[1].set(lose, nil)
 		go q.Acquire(context.Background(), request("n"))
@@ -545,16 +581,10 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 			if lost == "Acquire" {
 				nodes[2].set(nil, nil)
 			}
-			for _, g := range nodes[:2] { // another client breaks it
-				if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
-					t.Fatal(err)
-				}
-			}
+			breakAt(t, req, nodes[:2])
 			if lost == "first" || lost == "later" {
 				setAll(nodes[:2], down, nil)
-				if err := q.Release(t.Context(), req.Name, req.ID, done); err == nil {
-					t.Error("released by one node")
-				}
+				wantKept(t, q, req, done, false)
 				setAll(nodes[:2], nil, nil)
 			}
 			if lost == "later" {
@@ -572,8 +602,7 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 }
 
 func TestReplyThatComesAfterTheLeaseNeitherGrantsNorRevivesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{Timeout: 2 * time.Second})
+	withGates(t, 3, quorum.Options{Timeout: 2 * time.Second}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req, late := request("n"), request("late")
 		req.TTL, late.TTL = time.Second, 400*time.Millisecond
 		mustAcquire(t, q, req)
@@ -586,5 +615,52 @@ func TestReplyThatComesAfterTheLeaseNeitherGrantsNorRevivesIt(t *testing.T) {
 		}
 		synctest.Wait()
 		wantVotes(t, nodes, req, 0)
+	})
+}
+
+// The votes of a failed attempt would block other requests for the name.
+func TestFailedAttemptKeepsItsVotesUnlessTheNameIsContended(t *testing.T) {
+	for _, contended := range []bool{true, false} {
+		withGates(t, 5, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			if contended {
+				mustAcquire(t, nodes[0].Store, request("n"))
+			}
+			setAll(nodes[2:], func(context.Context, string) error { time.Sleep(time.Millisecond); return errDown }, nil)
+			req := request("n")
+			mustFail(t, q, req)
+			synctest.Wait()
+			if n, _ := votes(t, nodes[1:2], req); (n > 0) == contended {
+				t.Errorf("contended %v: %d votes", contended, n)
+			}
+		})
+	}
+}
+
+// A brief is a node that grants only a quarter of the requested TTL.
+type brief struct{ *memstore.Store }
+
+func (b *brief) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	req.TTL /= 4
+	return b.Store.Acquire(ctx, req)
+}
+
+func (b *brief) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	grants = slices.Clone(grants)
+	for i := range grants {
+		grants[i].TTL /= 4
+	}
+	return b.Store.Renew(ctx, grants)
+}
+
+func TestLeaseIsValidNoLongerThanItsNodesGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := openQuorum(t, named([]*brief{{memstore.New()}, {memstore.New()}, {memstore.New()}}), quorum.Options{})
+		req := request("n")
+		if a := mustAcquire(t, q, req); a.TTL > req.TTL/4 {
+			t.Errorf("valid for %v, the nodes granted %v", a.TTL, req.TTL/4)
+		}
+		if out := mustRenew(t, q, req); out.TTL > req.TTL/4 {
+			t.Errorf("renewed for %v, the nodes granted %v", out.TTL, req.TTL/4)
+		}
 	})
 }

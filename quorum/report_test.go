@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -40,26 +41,14 @@ func (r *reports) want(t *testing.T, want ...string) {
 }
 
 func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
-	held := request("held")
-	for name, call := range map[string]func(ctx context.Context, q *quorum.Store) error{
-		"Acquire": func(ctx context.Context, q *quorum.Store) error { _, err := q.Acquire(ctx, request("n")); return err },
-		"Release": func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "held", held.ID, store.Keep{}) },
-		"Leave":   func(ctx context.Context, q *quorum.Store) error { return q.Leave(ctx, "held", held.ID) },
-		"Break":   func(ctx context.Context, q *quorum.Store) error { return q.Break(ctx, "held", held.ID) },
-		"List":    func(ctx context.Context, q *quorum.Store) error { _, err := q.List(ctx, store.Query{}); return err },
-		"lookup": func(ctx context.Context, q *quorum.Store) error {
-			_, err := q.List(ctx, store.Query{Name: "n"})
-			return err
-		},
-	} {
-		run(t, name, func(t *testing.T) {
-			nodes, q := gates(t, 3, quorum.Options{})
-			mustAcquire(t, q, held)
-			synctest.Wait()
+	for _, name := range []string{"another Acquire", "Renew", "Release", "Leave", "Break", "List", "lookup"} {
+		withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, held store.Request) {
 			setAll(nodes, down, nil)
-			err := call(t.Context(), q)
+			calls := suites.Calls(q, held)
+			calls["lookup"] = func(ctx context.Context) error { _, err := q.List(ctx, store.Query{Name: "n"}); return err }
+			err := calls[name](t.Context())
 			if err == nil || !strings.Contains(err.Error(), ": 0 of 3 nodes confirmed, 2 are needed: node0: ") {
-				t.Errorf("%v, want that no node confirmed", err)
+				t.Errorf("%s: %v, want that no node confirmed", name, err)
 			}
 		})
 	}
@@ -70,7 +59,7 @@ func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told reports
 		nodes, q := gates(t, 3, quorum.Options{Report: told.add})
-		c := client(t, q)
+		c := suites.Client(t, q)
 		setAll(nodes[1:], down, nil)
 		if lease, err := c.Lock(t.Context(), "n", holdfast.Wait(10*time.Second)); !errors.Is(err, holdfast.ErrUnavailable) {
 			t.Fatalf("%v, %v, want ErrUnavailable", lease, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -124,7 +125,7 @@ func TestTTLAboveAFixedRestartDelayIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const delay = 10 * time.Second
 		nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
-		c := client(t, q)
+		c := suites.Client(t, q)
 		if _, err := c.Lock(t.Context(), "n", holdfast.TTL(delay+1)); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Fatalf("%v, want ErrInvalid", err)
 		}
@@ -152,9 +153,7 @@ func TestNodeThatRestartedCountsWhenItsUptimeIsSure(t *testing.T) {
 			time.Sleep(idle)
 			nodes[0].set(down, nil)
 			nodes[1].restart("new", time.Hour/2)
-			if err := q.Leave(t.Context(), "n", store.NewID()); err != nil { // a reply of the new server
-				t.Fatal(err)
-			}
+			suites.Leave(t, q, request("n")) // a reply of the new server
 			wantGranted(t, q, want, "after the restart")
 			time.Sleep(31 * time.Second)
 			nodes[1].restart("new", time.Hour/2+31*time.Second) // a new connection to the same server
@@ -163,8 +162,7 @@ func TestNodeThatRestartedCountsWhenItsUptimeIsSure(t *testing.T) {
 	}
 }
 
-// The address of a node leads to the server of another node, until one of them gets the server that
-// is left.
+// The address of a node leads to the server of another node, until one of them gets the server that is left.
 func TestServerThatIsTwoNodesForAWhileHasOneVote(t *testing.T) {
 	for moved := range 2 {
 		run(t, fmt.Sprintf("node %d moves", moved), func(t *testing.T) {
@@ -199,15 +197,54 @@ func TestLeaseIsNotRenewedByOneServerThatIsTwoNodes(t *testing.T) {
 			if before {
 				move()
 			}
-			req := request("n")
-			mustAcquire(t, q, req)
-			synctest.Wait()
+			req := lease(t, q)
 			if !before {
 				move()
 			}
 			mustRenew(t, q, req)
 			nodes[0].set(down, nil)
 			renew(t, q, req, store.Unknown)
+		})
+	}
+}
+
+func TestNodeWhoseClockWasSetDoesNotCountBeforeTheLargestTTLIsOver(t *testing.T) {
+	for _, delay := range []time.Duration{0, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
+			nodes[0].set(down, nil)
+			wantGranted(t, q, true, "by two of three nodes")
+			nodes[1].setClock()
+			wantGranted(t, q, false, "with the vote of a node whose clock was set")
+			time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
+			wantGranted(t, q, true, "after all older leases have ended")
+		})
+	}
+}
+
+// While a host is suspended, its monotonic clock may stand still. All other clocks seem to jump then.
+func TestNodesCountAfterTheHostOfTheClientWasSuspended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+		wantGranted(t, q, true, "at first")
+		for _, n := range nodes {
+			n.setClock()
+			time.Sleep(100 * time.Millisecond)
+		}
+		granted(t, q) // it sees the jumps one after the other
+		wantGranted(t, q, true, "after the clocks of all nodes have jumped together")
+	})
+}
+
+// A client that has just started does not know whether the clock was set a moment ago.
+func TestNodeWhoseClockIsFarAheadDoesNotCountAtFirst(t *testing.T) {
+	for ahead, want := range map[time.Duration]bool{time.Minute: false, -time.Minute: true, time.Second / 2: true} {
+		run(t, fmt.Sprint(ahead), func(t *testing.T) {
+			nodes, q := serverNodes(t, time.Hour, quorum.Options{}, 0, ahead)
+			nodes[0].set(down, nil)
+			wantGranted(t, q, want, "at first")
+			time.Sleep(quorum.DefaultRestartDelay * 102 / 100)
+			wantGranted(t, q, true, "after all older leases have ended")
 		})
 	}
 }

@@ -249,8 +249,7 @@ func (j *simJudge) renewed(who string, begin time.Time, out store.Renewed) bool 
 	return true
 }
 
-// repeated notes that a request was granted again while it holds the lease. It reports whether the
-// lease is held.
+// repeated notes that a request was granted again while it holds the lease. It reports whether the lease is held.
 func (j *simJudge) repeated(who string, begin time.Time, a store.Answer) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -325,8 +324,7 @@ func simulate(t *testing.T, seed uint64) {
 			all.Go(func() { simClient(ctx, q, judge, random, &calm, fmt.Sprint("client", c, "/", g), brief) })
 		}
 	}
-	// At most a minority is faulty at a time, either while it hangs or from its restart until it
-	// counts again.
+	// At most a minority is faulty at a time, either while it hangs or from its restart until it counts again.
 	all.Go(func() {
 		time.Sleep(simHealthy)
 		calm.Store(false)
@@ -433,8 +431,7 @@ func simEnd(q *quorum.Store, req store.Request, random func(int) int) {
 	}
 }
 
-// simAcquire asks until the request is granted or a client has no patience any more. Some of its
-// calls are cancelled.
+// simAcquire asks until the request is granted or a client has no patience any more. Some of its calls are cancelled.
 func simAcquire(ctx context.Context, q *quorum.Store, judge *simJudge, random func(int) int, calm *atomic.Bool, who string, req store.Request, again bool) bool {
 	patience := time.Now().Add(time.Duration(random(20)) * time.Second)
 	for ctx.Err() == nil && time.Now().Before(patience) {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -17,9 +18,7 @@ func count(t *testing.T, g *gate, to int64) {
 	req := request("counter")
 	req.Floor = to - 1
 	mustAcquire(t, g.Store, req)
-	if err := g.Store.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	mustRelease(t, g.Store, req)
 }
 
 // far is a token that no counter of a test reaches.
@@ -41,20 +40,17 @@ func wantCounters(t *testing.T, nodes []*gate, except int) {
 // The counters of the nodes differ. One message to each node that is behind makes them agree, and the
 // next requests need none.
 func TestNodesWithDifferentCountersAgreeByOneRaise(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 5, quorum.Options{})
+	withGates(t, 5, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		for i, g := range nodes {
 			count(t, g, int64(1000*i+1000))
 		}
 		last := int64(0)
 		for i := range 20 {
-			req := request("n")
-			a := mustAcquire(t, q, req)
-			if a.Token <= last {
-				t.Errorf("token %d after %d", a.Token, last)
+			token := suites.TokenOf(t, q, "n")
+			if token <= last {
+				t.Errorf("token %d after %d", token, last)
 			}
-			last = a.Token
-			mustRelease(t, q, req)
+			last = token
 			synctest.Wait()
 			renewals := 0
 			for _, g := range nodes {
@@ -113,8 +109,7 @@ func TestTokensDoNotRunAhead(t *testing.T) {
 
 // The bell is asked first for a contended name, and the others are asked for its token.
 func TestBellThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 5, quorum.Options{})
+	withGates(t, 5, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		setAll(nodes, nil, slow(time.Millisecond))
 		ahead := q.Order("n", 0)
 		count(t, nodes[ahead], far)
@@ -131,9 +126,8 @@ func TestBellThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 // A request needs two round trips, because the counters of the nodes differ, and a third node does not answer
 // in time. What is left for the second trip must be enough.
 func TestRequestThatWaitsForASlowNodeHasTimeToRaiseCounters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, trip := range []time.Duration{100, 150, 200, 240} {
-			nodes, q := gates(t, 3, quorum.Options{})
+	for _, trip := range []time.Duration{100, 150, 200, 240} {
+		withGates(t, 3, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 			for i, g := range nodes {
 				count(t, g, int64(10*(i+1)))
 				g.set(slow(trip*time.Millisecond), nil)
@@ -143,6 +137,6 @@ func TestRequestThatWaitsForASlowNodeHasTimeToRaiseCounters(t *testing.T) {
 			if _, err := q.Acquire(t.Context(), request("n")); err != nil {
 				t.Errorf("round trip %d ms: %v after %v", trip, err, time.Since(begin))
 			}
-		}
-	})
+		})
+	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
+var done = store.Keep{State: store.Done, For: time.Hour}
+
 // The reply of a node that granted is lost, either at once or after the request was refused. A request that
 // took long to fail may also be executed long after that, even if the node answers others, or if the time limit
 // of the quorum is much longer than the one of the node's store.
@@ -76,23 +78,19 @@ func undialed(context.Context, string) error {
 func TestReleasesThatDifferentNodesDidNotGetAreRepeated(t *testing.T) {
 	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		for i := range 2 {
-			req := request("n")
-			mustAcquire(t, q, req)
-			synctest.Wait()
+			req := lease(t, q)
 			nodes[i].set(down, nil)
 			mustRelease(t, q, req)
 			nodes[i].set(nil, nil)
 		}
 		time.Sleep(2 * time.Second)
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
+		req := lease(t, q)
 		wantVotes(t, nodes, req, 3)
 	})
 }
 
 func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
-	id := store.NewID()
+	var id store.ID // of a lease
 	release := func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "n", id, store.Keep{}) }
 	leave := func(ctx context.Context, q *quorum.Store) error { return q.Leave(ctx, "n", id) }
 	keep := func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "n", id, done) }
@@ -110,10 +108,7 @@ func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
 		for i, f := range []fault{down, lose, undialed} {
 			run(t, fmt.Sprint(name, i), func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				req := request("n")
-				req.ID = id
-				mustAcquire(t, q, req)
-				synctest.Wait()
+				id = lease(t, q).ID
 				if test.before != nil {
 					test.before(t.Context(), q)
 					synctest.Wait()
@@ -130,9 +125,7 @@ func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
 					t.Errorf("%+v, %v, want that the name is closed: %t", page.Locks, err, test.closed)
 				}
 				time.Sleep(2 * time.Minute)
-				if sessions, _, undoings := q.Remembered(); sessions+undoings > 0 {
-					t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
-				}
+				wantNothing(t, nil, q)
 			})
 		}
 	}
@@ -163,9 +156,7 @@ func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
 		for i := range 100 { // a name with a call that never returned does not collect messages
 			req := request(fmt.Sprint("hung", i%10))
 			mustAcquire(t, q, req)
-			if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Cooling, For: time.Millisecond}); err != nil {
-				t.Fatal(err)
-			}
+			wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Millisecond}, true)
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
@@ -177,10 +168,7 @@ func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
 
 // A server without memory refuses new locks, but renews and releases those that it has.
 func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
+	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
 		setAll(nodes[:2], only(down, "Acquire"), nil)
 		for i := range 20 {
 			q.Acquire(t.Context(), request(fmt.Sprint(i)))
@@ -205,9 +193,7 @@ func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
 			mustAcquire(t, q, req)
 			synctest.Wait()
 			nodes[1].set(lose, nil)
-			if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
-				t.Fatal("released by one node")
-			}
+			wantKept(t, q, req, done, false)
 			nodes[2].set(nil, nil)
 			if back {
 				nodes[1].set(nil, nil)
@@ -220,8 +206,7 @@ func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
 	}
 }
 
-// The store of a node gives up a call, and the server executes it later. The time limit of the quorum is much
-// longer.
+// The store of a node gives up a call, and the server executes it later. The time limit of the quorum is much longer.
 func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 	for _, force := range []bool{false, true} {
 		run(t, fmt.Sprint("Break=", force), func(t *testing.T) {
@@ -254,49 +239,30 @@ func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 
 // One node keeps the name closed, but its reply was lost. Another one does not answer.
 func TestRepeatedKeepFindsTheRecordOfALostReply(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
+	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
 		nodes[0].set(nil, only(down, "Release"))
 		nodes[2].set(down, nil)
-		if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
-			t.Fatal("released by one node")
-		}
+		wantKept(t, q, req, done, false)
 		nodes[0].set(nil, nil)
-		if err := q.Release(t.Context(), "n", req.ID, done); err != nil {
-			t.Errorf("%v, want nil: two nodes have the record", err)
-		}
+		wantKept(t, q, req, done, true) // two nodes have the record
 	})
 }
 
 // One node is in cool-down.
 func TestKeepDoesNotSucceedWithTheRecordOfAnotherOne(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
+	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
 		setAll(nodes[1:], down, nil)
-		if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Cooling, For: time.Hour}); err == nil {
-			t.Fatal("released by one node")
-		}
+		wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Hour}, false)
 		nodes[1].set(nil, nil)
-		if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
-			t.Error("one node is done")
-		}
+		wantKept(t, q, req, done, false)
 	})
 }
 
 // Two nodes execute a Keep, but do not answer until the message is no longer repeated.
 func TestRecordOfAKeepThatIsNeverAnsweredStays(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
+	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
 		setAll(nodes[:2], nil, down)
-		if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
-			t.Fatal("released by one node")
-		}
+		wantKept(t, q, req, done, false)
 		setAll(nodes[:2], down, nil)
 		time.Sleep(20 * time.Minute)
 		wantVotes(t, nodes, req, 3)
@@ -305,19 +271,10 @@ func TestRecordOfAKeepThatIsNeverAnsweredStays(t *testing.T) {
 
 // The last reply to the Keep tells that too many nodes had no vote. They have votes again by then.
 func TestLeaseThatIsGrantedAgainAfterAKeepIsNotBroken(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
-		for _, g := range nodes[1:] { // another client breaks it
-			if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
-				t.Fatal(err)
-			}
-		}
+	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
+		breakAt(t, req, nodes[1:])
 		nodes[2].set(lose, nil)
-		if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Cooling, For: time.Millisecond}); err == nil {
-			t.Fatal("released by one node")
-		}
+		wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Millisecond}, false)
 		mustAcquire(t, q, req)
 		nodes[2].set(nil, nil)
 		time.Sleep(5 * time.Second)
@@ -332,21 +289,16 @@ func TestRepeatedKeepSucceedsIfTheNodesAreSlow(t *testing.T) {
 		req := request("n")
 		mustAcquire(t, q, req)
 		setAll(nodes, only(slow(quorum.DefaultTimeout*3/2), "Release"), nil)
-		first := q.Release(t.Context(), "n", req.ID, done)
-		if second := q.Release(t.Context(), "n", req.ID, done); first == nil || second != nil {
-			t.Errorf("%v, then %v", first, second)
-		}
+		wantKept(t, q, req, done, false)
+		wantKept(t, q, req, done, true)
 	})
 }
 
 // The nodes need more than half of the time limit for each call, and all replies to the Keep were lost.
 func TestRecordOfALostReplyIsFoundIfTheNodesAreSlow(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
+	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
 		setAll(nodes, nil, only(down, "Release"))
-		first := q.Release(t.Context(), "n", req.ID, done)
+		wantKept(t, q, req, done, false)
 		setAll(nodes, func(ctx context.Context, _ string) error {
 			select {
 			case <-time.After(quorum.DefaultTimeout * 3 / 5):
@@ -354,17 +306,14 @@ func TestRecordOfALostReplyIsFoundIfTheNodesAreSlow(t *testing.T) {
 			}
 			return ctx.Err()
 		}, nil)
-		second := q.Release(t.Context(), "n", req.ID, done)
-		if third := q.Release(t.Context(), "n", req.ID, done); first == nil || second == nil || third != nil {
-			t.Errorf("%v, then %v, then %v", first, second, third)
-		}
+		wantKept(t, q, req, done, false)
+		wantKept(t, q, req, done, true)
 	})
 }
 
 // A node gives its vote to repair a lease when the lease is over.
 func TestVoteThatARepairGetsTooLateIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{Timeout: 2 * time.Second})
+	withGates(t, 3, quorum.Options{Timeout: 2 * time.Second}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		req := request("n")
 		req.TTL = time.Second
 		nodes[0].set(undialed, nil)
@@ -381,9 +330,7 @@ func TestVoteThatARepairGetsTooLateIsGivenBack(t *testing.T) {
 // The pause before a message is repeated ends while the same request waits for its turn at the node.
 func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
 	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req, other := request("n"), request("n")
-		mustAcquire(t, q, req)
-		synctest.Wait()
+		req, other := lease(t, q), request("n")
 		nodes[0].set(nil, down)
 		mustRelease(t, q, req)
 		synctest.Wait()
@@ -400,18 +347,32 @@ func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
 // A node does not answer meanwhile, so its message is repeated.
 func TestKeepDoesNotSucceedWithTheRecordOfAnEarlierLease(t *testing.T) {
 	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req, keep := request("n"), store.Keep{State: store.Done, For: time.Second}
-		mustAcquire(t, q, req)
-		synctest.Wait()
+		req, keep := lease(t, q), store.Keep{State: store.Done, For: time.Second}
 		nodes[2].set(down, nil)
-		if err := q.Release(t.Context(), "n", req.ID, keep); err != nil {
-			t.Fatal(err)
-		}
+		wantKept(t, q, req, keep, true)
 		time.Sleep(2 * time.Second)
 		mustAcquire(t, q, request("n"))
 		mustRefuse(t, q, req)
-		if err := q.Release(t.Context(), "n", req.ID, keep); err == nil {
-			t.Error("no node has the record")
-		}
+		wantKept(t, q, req, keep, false)
 	})
+}
+
+func TestKeepSurvivesTheLossOfAMinority(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		withGates(t, n, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req := request("n")
+			nodes[n-1].set(down, nil) // it has no vote
+			mustAcquire(t, q, req)
+			nodes[n-1].set(nil, nil)
+			wantKept(t, q, req, done, true)
+			synctest.Wait()
+			for i := range (n - 1) / 2 {
+				nodes[i].Break(t.Context(), "n", req.ID)
+			}
+			time.Sleep(2 * time.Second)
+			if r := mustRefuse(t, q, request("n")); len(r.Holders) != 1 || r.Holders[0].State != store.Done {
+				t.Errorf("%d nodes: %+v, want a refusal by the closure", n, r)
+			}
+		})
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -30,9 +30,8 @@ func mustWait(t *testing.T, q *quorum.Store, req store.Request) (calls int) {
 }
 
 func TestWaiterIsWokenByTheBell(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, n := range []int{3, 5} {
-			nodes, q := gates(t, n, quorum.Options{})
+	for _, n := range []int{3, 5} {
+		withGates(t, n, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 			setAll(nodes, nil, slow(time.Millisecond))
 			holder, waiter := request("n"), queued("n")
 			mustAcquire(t, q, holder)
@@ -56,8 +55,8 @@ func TestWaiterIsWokenByTheBell(t *testing.T) {
 			mustRelease(t, q, waiter)
 			time.Sleep(time.Second)
 			wantNothing(t, nodes, q)
-		}
-	})
+		})
+	}
 }
 
 func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
@@ -66,8 +65,7 @@ func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 		for _, g := range all {
 			g.deaf = true
 		}
-		c := client(t, q)
-		holder := request("n")
+		c, holder := suites.Client(t, q), request("n")
 		holder.TTL = time.Minute
 		mustAcquire(t, q, holder)
 		var released time.Time
@@ -78,25 +76,10 @@ func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 			released = time.Now()
 			mustRelease(t, q, holder)
 		})
-		lease, err := c.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
+		if err := suites.Pair(t.Context(), c, "n"); err != nil || time.Since(released) > 500*time.Millisecond {
+			t.Errorf("%v, %v after the release", err, time.Since(released))
 		}
-		if took := time.Since(released); took > 500*time.Millisecond {
-			t.Errorf("granted %v after the release", took)
-		}
-		lease.Unlock(t.Context())
 	})
-}
-
-func client(t *testing.T, q *quorum.Store) *holdfast.Client {
-	t.Helper()
-	c, err := holdfast.New(q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
 }
 
 // Two other requests have the votes of the other nodes, and give them back.
@@ -115,12 +98,10 @@ func TestRequestWithTheVoteOfTheFirstNodeGoesOn(t *testing.T) {
 	})
 }
 
-// A client that died has left a vote at the bell. It does not keep others back, because the other nodes
-// are free.
+// A client that died has left a vote at the bell. It does not keep others back, because the other nodes are free.
 func TestDeadVoteAtTheBellDoesNotBlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, n := range []int{3, 4, 5} {
-			nodes, q := gates(t, n, quorum.Options{})
+	for _, n := range []int{3, 4, 5} {
+		withGates(t, n, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 			dead := request("n")
 			dead.TTL = time.Hour
 			mustAcquire(t, nodes[q.Order("n", 0)].Store, dead)
@@ -135,8 +116,8 @@ func TestDeadVoteAtTheBellDoesNotBlock(t *testing.T) {
 				mustRelease(t, q, req)
 				synctest.Wait()
 			}
-		}
-	})
+		})
+	}
 }
 
 func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
@@ -149,7 +130,7 @@ func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
 		var q *quorum.Store
 		for range 3 {
 			q = openQuorum(t, named(nodes), quorum.Options{})
-			c := client(t, q)
+			c := suites.Client(t, q)
 			all.Go(func() {
 				for ctx.Err() == nil {
 					err := c.Do(ctx, "n", func(context.Context) error {
@@ -203,9 +184,7 @@ func TestWaitersThatAreCancelledLeaveNothing(t *testing.T) {
 					q.Acquire(ctx, req)
 					q.Wait(ctx, "n", req.ID)
 				}
-				if err := q.Leave(t.Context(), "n", req.ID); err != nil {
-					t.Error(err)
-				}
+				suites.Leave(t, q, req)
 			})
 		}
 		wg.Wait()
