@@ -32,7 +32,7 @@ func TestALockIsRenewedEvenIfTheEventsAreNotRead(t *testing.T) {
 	for _, flags := range [][]string{{"--json"}, {"--verbose"}} {
 		t.Run(flags[0], func(t *testing.T) {
 			s := newSite(t)
-			p := s.command(append([]string{"run", "--ttl", lostTTL, "a", "-c", `sleep 4; echo done`}, flags...)...)
+			p := s.command(append([]string{"run", "--ttl", "6s", "a", "-c", `sleep 7; echo done`}, flags...)...)
 			p.cmd.Stderr = stalledPipe(t)
 			p.start()
 			p.wantCode(0)

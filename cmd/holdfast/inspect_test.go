@@ -42,7 +42,7 @@ func TestLsAndShowDescribeHoldersAndWaiters(t *testing.T) {
 	if len(lines) != 3 || !regexp.MustCompile(`^NAME +HOLDER +MODE +TOKEN +HELD +LEFT +WAITING +META$`).MatchString(lines[0]) {
 		t.Fatalf("list: %q", lines)
 	}
-	if !regexp.MustCompile(`^job:a +\S+/\d+/\w+ +exclusive +\d+ +\d+\.\ds +\d+s +1 +nightly run$`).MatchString(lines[1]) {
+	if !regexp.MustCompile(`^job:a +\S+/\d+/\w+ +exclusive +\d+ +[\d.]+s +\d+s +1 +nightly run$`).MatchString(lines[1]) {
 		t.Errorf("line: %q", lines[1])
 	}
 	if !regexp.MustCompile(`^other +\S+ +1 of 3 +\d+ +\S+ +\S+ +- +-$`).MatchString(lines[2]) {
