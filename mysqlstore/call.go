@@ -2,7 +2,6 @@ package mysqlstore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -199,12 +198,8 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 func (s *Store) lockedNames(ctx context.Context, c *conn, names []string) (map[string]bool, error) {
 	locked := make(map[string]bool)
 	read := func(statement string, isLocked bool) error {
-		return c.query(ctx, fmt.Sprintf(statement, literals(names)), func(rows *sql.Rows) error {
-			var name string
-			err := rows.Scan(&name)
-			locked[name] = isLocked
-			return err
-		})
+		var name string
+		return c.query(ctx, fmt.Sprintf(statement, literals(names)), func() { locked[name] = isLocked }, &name)
 	}
 	if err := read(s.sql.exist, true); err != nil {
 		return nil, err
@@ -223,34 +218,22 @@ func (s *Store) lockedNames(ctx context.Context, c *conn, names []string) (map[s
 // them. Claims that are added or removed meanwhile do not count.
 func (s *Store) lockedClaims(ctx context.Context, c *conn, names []string) (map[string]bool, error) {
 	type key struct {
-		name string
-		seq  int64
-		id   store.ID
+		name, id string
+		seq      int64
 	}
-	free, suspects, locked := make(map[key]bool), make(map[key]bool), make(map[string]bool)
-	read := func(statement string, found func(k key)) error {
-		return c.query(ctx, fmt.Sprintf(statement, literals(names)), func(rows *sql.Rows) error {
-			var k key
-			var id []byte
-			err := rows.Scan(&k.name, &k.seq, &id)
-			if err == nil {
-				k.id = store.ID(id)
-				found(k)
-			}
-			return err
-		})
+	free, all, locked := make(map[key]bool), make(map[key]bool), make(map[string]bool)
+	for _, read := range []struct {
+		statement string
+		into      map[key]bool
+	}{{s.sql.freeIDs, free}, {s.sql.claimIDs, all}, {s.sql.freeIDs, free}} {
+		var k key
+		err := c.query(ctx, fmt.Sprintf(read.statement, literals(names)), func() { read.into[k] = true }, &k.name, &k.seq, &k.id)
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err := read(s.sql.freeIDs, func(k key) { free[k] = true }); err != nil {
-		return nil, err
-	}
-	if err := read(s.sql.claimIDs, func(k key) { suspects[k] = !free[k] }); err != nil {
-		return nil, err
-	}
-	if err := read(s.sql.freeIDs, func(k key) { suspects[k] = false }); err != nil {
-		return nil, err
-	}
-	for k, suspect := range suspects {
-		locked[k.name] = locked[k.name] || suspect
+	for k := range all {
+		locked[k.name] = locked[k.name] || !free[k]
 	}
 	return locked, nil
 }

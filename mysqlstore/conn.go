@@ -290,17 +290,18 @@ func (l *lane) close() {
 	l.disconnect()
 }
 
-// query calls row for each row of a result.
-func (c *conn) query(ctx context.Context, query string, row func(*sql.Rows) error) error {
+// query reads each row of a result into dest, and then calls row.
+func (c *conn) query(ctx context.Context, query string, row func(), dest ...any) error {
 	rows, err := c.QueryContext(ctx, query)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := row(rows); err != nil {
+		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
+		row()
 	}
 	return rows.Err()
 }
@@ -329,7 +330,7 @@ func isLocked(err error) bool { return isNumber(err, errRowLocked, errTimeLimit)
 
 func isNumber(err error, numbers ...uint16) bool {
 	var my *mysql.MySQLError
-	return err != nil && errors.As(err, &my) && slices.Contains(numbers, my.Number)
+	return errors.As(err, &my) && slices.Contains(numbers, my.Number)
 }
 
 // lacksRight reports whether the user has no right to a table or to a column.

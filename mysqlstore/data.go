@@ -17,14 +17,15 @@ type grantRow struct {
 
 func (r *grantRow) dest() []any { return []any{&r.id, &r.g.Since, &r.g.Until, &r.data} }
 
-// grant returns the grant of a row. Last is the last token of its name.
+// grant returns the grant of the row that was read last. Last is the last token of its name.
 func (r *grantRow) grant(last int64) *rules.Claim {
-	copy(r.g.ID[:], r.id)
-	readData(&r.g, r.data)
-	if r.g.Token == 0 {
-		r.g.Token = last - int64(r.g.Tokens) + 1
+	g := r.g
+	copy(g.ID[:], r.id)
+	readData(&g, r.data)
+	if g.Token == 0 {
+		g.Token = last - int64(g.Tokens) + 1
 	}
-	return &r.g
+	return &g
 }
 
 // grantValues returns the values of grantColumns.

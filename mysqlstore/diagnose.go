@@ -59,13 +59,9 @@ type patient struct {
 // pairs reads rows that consist of a name and a value.
 func (p *patient) pairs(query string) (map[string]string, error) {
 	all := make(map[string]string)
-	err := p.conn.query(p.ctx, query, func(rows *sql.Rows) error {
-		var name string
-		var value sql.NullString
-		err := rows.Scan(&name, &value)
-		all[strings.ToLower(name)] = value.String
-		return err
-	})
+	var name string
+	var value sql.NullString
+	err := p.conn.query(p.ctx, query, func() { all[strings.ToLower(name)] = value.String }, &name, &value)
 	return all, err
 }
 

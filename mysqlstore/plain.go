@@ -76,8 +76,7 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 	}
 	begin := time.Now()
 	var compatible sql.NullInt64
-	err := c.query(ctx, s.sql.meta, func(rows *sql.Rows) error { return rows.Scan(&s.low, &compatible) })
-	if err != nil {
+	if err := c.query(ctx, s.sql.meta, func() {}, &s.low, &compatible); err != nil {
 		return err
 	}
 	if !compatible.Valid || compatible.Int64 > version {

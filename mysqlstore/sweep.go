@@ -2,7 +2,6 @@ package mysqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"sync"
@@ -83,9 +82,7 @@ func (s *Store) sweepNow(ctx context.Context) error {
 			return err
 		}
 		elected = true
-		err = c.query(ctx, withTables("SELECT low FROM {{meta}} WHERE one = 1", s.prefix), func(rows *sql.Rows) error {
-			return rows.Scan(&low)
-		})
+		err = c.query(ctx, withTables("SELECT low FROM {{meta}} WHERE one = 1", s.prefix), func() {}, &low)
 		if err != nil {
 			return err
 		}
@@ -106,13 +103,10 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 	var unused, crowded []string
 	n := 0
 	err = s.gives.use(ctx, func(ctx context.Context, c *conn) error {
+		var name string
+		var crowd, over bool
 		query := fmt.Sprintf(s.sql.sweep, sweepIdle.Microseconds(), literal(s.sweep.after), sweepNames)
-		err := c.query(ctx, query, func(rows *sql.Rows) error {
-			var name string
-			var crowd, over bool
-			if err := rows.Scan(&name, &crowd, &over); err != nil {
-				return err
-			}
+		err := c.query(ctx, query, func() {
 			switch {
 			case crowd:
 				crowded = append(crowded, name)
@@ -121,8 +115,7 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 			}
 			s.sweep.after = name
 			n++
-			return nil
-		})
+		}, &name, &crowd, &over)
 		if err == nil {
 			err = s.removeUnused(ctx, c, unused, low)
 		}
@@ -157,13 +150,9 @@ func (s *Store) removeUnused(ctx context.Context, c *conn, names []string, low i
 		return nil
 	}
 	return c.inTransaction(ctx, func() error {
+		var name string
 		var unlocked []string
-		err := c.query(ctx, fmt.Sprintf(s.sql.unlocked, literals(names)), func(rows *sql.Rows) error {
-			var name string
-			err := rows.Scan(&name)
-			unlocked = append(unlocked, name)
-			return err
-		})
+		err := c.query(ctx, fmt.Sprintf(s.sql.unlocked, literals(names)), func() { unlocked = append(unlocked, name) }, &name)
 		if err != nil || len(unlocked) == 0 {
 			return err
 		}

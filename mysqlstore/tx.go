@@ -92,15 +92,14 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 
 // load reads the rows of names, with one of the statements read, lock and list.
 func (tx *transaction) load(ctx context.Context, query string) error {
-	return tx.c.query(ctx, query, func(rows *sql.Rows) error {
-		e := tx.s.newEntry("")
-		e.row = true
-		var compatible sql.NullInt64
-		var g grantRow
-		dest := append([]any{&e.call.Now, &compatible, &e.name, &e.special, &e.last}, g.dest()...)
-		if err := rows.Scan(dest...); err != nil {
-			return err
-		}
+	var name string
+	var special int
+	var now, last int64
+	var compatible sql.NullInt64
+	var g grantRow
+	return tx.c.query(ctx, query, func() {
+		e := tx.s.newEntry(name)
+		e.row, e.special, e.last, e.call.Now = true, special, last, now
 		e.usable = compatible.Valid && compatible.Int64 <= version
 		first := g.grant(e.last)
 		switch {
@@ -109,9 +108,8 @@ func (tx *transaction) load(ctx context.Context, query string) error {
 		case first.Until != 0:
 			e.call.Freed, e.dirty = true, true // the grant has expired
 		}
-		tx.entries[e.name] = e
-		return nil
-	})
+		tx.entries[name] = e
+	}, append([]any{&now, &compatible, &name, &special, &last}, g.dest()...)...)
 }
 
 // create creates rows for names that need one.
@@ -145,25 +143,23 @@ func (tx *transaction) loadClaims(ctx context.Context) error {
 			crowded = append(crowded, name)
 		}
 	}
+	var name string
+	var g grantRow
+	dest := append([]any{&name, &g.g.Seq, &g.g.Woken}, g.dest()...)
 	for names := range slices.Chunk(crowded, maxBatch) {
-		if err := tx.c.query(ctx, fmt.Sprintf(tx.s.sql.claims, literals(names)), tx.loadClaim); err != nil {
+		query := fmt.Sprintf(tx.s.sql.claims, literals(names))
+		if err := tx.c.query(ctx, query, func() { tx.entries[name].addClaim(g.grant(0)) }, dest...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (tx *transaction) loadClaim(rows *sql.Rows) error {
-	var name string
-	var g grantRow
-	dest := append([]any{&name, &g.g.Seq, &g.g.Woken}, g.dest()...)
-	if err := rows.Scan(dest...); err != nil {
-		return err
-	}
-	c, e := g.grant(0), tx.entries[name]
+// addClaim adds a claim that was read, unless it has expired.
+func (e *entry) addClaim(c *rules.Claim) {
 	switch {
 	case c.Until <= e.call.Now:
-		e.drops, e.call.Freed = append(e.drops, claimKey(name, c.Seq, c.ID)), true
+		e.drops, e.call.Freed = append(e.drops, claimKey(e.name, c.Seq, c.ID)), true
 	case c.Seq == seqEnded:
 		e.ended = append(e.ended, c)
 	case c.Seq == 0 && e.Holder(c.ID) == nil: // a listing reads the names and the claims one after the other
@@ -171,7 +167,6 @@ func (tx *transaction) loadClaim(rows *sql.Rows) error {
 	case c.Seq > 0:
 		e.Queue = append(e.Queue, c)
 	}
-	return nil
 }
 
 // store writes what changed.

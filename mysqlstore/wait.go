@@ -2,7 +2,6 @@ package mysqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strings"
 	"time"
@@ -50,7 +49,7 @@ func (p *waits) expect(key wake.Key, seq int64, place int) {
 	defer p.Unlock()
 	w := p.Put(key)
 	w.Reset()
-	w.Value.refused(seq, place)
+	w.Value.setPlace(seq, place)
 }
 
 // stay records that an identity was refused again, at its place. A change since the last call of
@@ -59,11 +58,12 @@ func (p *waits) stay(key wake.Key, seq int64, place int) {
 	p.Lock()
 	defer p.Unlock()
 	if p.All[key] != nil {
-		p.Put(key).Value.refused(seq, place)
+		p.Put(key).Value.setPlace(seq, place)
 	}
 }
 
-func (w *waiting) refused(seq int64, place int) {
+// setPlace records the place of a waiter, and when to check it next.
+func (w *waiting) setPlace(seq int64, place int) {
 	now := time.Now()
 	if w.seq != seq || w.place != place {
 		w.seq, w.place, w.begin = seq, place, now // the queue moves, so its turn may come soon
@@ -138,12 +138,12 @@ func (s *Store) poll() {
 	}
 }
 
-// due returns the waiters to check now, and the time until the next check. If there are no
-// waiters, it ends polling.
-func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool) {
+// due returns the waiters to check now and their seq, and the time until the next check. If there
+// are no waiters, it ends polling.
+func (p *waits) due(now time.Time) (due map[wake.Key]int64, next time.Duration, any bool) {
 	p.Lock()
 	defer p.Unlock()
-	next = pollMost
+	due, next = make(map[wake.Key]int64), pollMost
 	for key, w := range p.All {
 		if w.Value.waits == 0 || w.Sent() {
 			continue
@@ -151,7 +151,7 @@ func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool
 		any = true
 		left := w.Value.due.Sub(now)
 		if left < pollFirst/2 && len(due) < pollMany {
-			due = append(due, key)
+			due[key] = w.Value.seq
 			w.Value.due = now.Add(w.Value.pause(now))
 			continue
 		}
@@ -163,46 +163,33 @@ func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool
 
 // look reads the rows of waiters, and wakes those that were told to ask again or whose row is
 // gone. If it fails, it is repeated later, and the waiters ask again by themselves anyway.
-func (s *Store) look(due []wake.Key) {
+func (s *Store) look(due map[wake.Key]int64) {
 	ctx, cancel := context.WithTimeout(s.life.Closing, pollLimit)
 	defer cancel()
-	p := &s.waits
-	seqs := make(map[wake.Key]int64, len(due))
 	keys := make([]string, 0, len(due))
-	p.Lock()
-	for _, key := range due {
-		if w := p.All[key]; w != nil {
-			seqs[key] = w.Value.seq
-			keys = append(keys, "("+claimKey(key.Name, w.Value.seq, key.ID)+")")
-		}
-	}
-	p.Unlock()
-	if len(keys) == 0 {
-		return
+	for key, seq := range due {
+		keys = append(keys, "("+claimKey(key.Name, seq, key.ID)+")")
 	}
 	query := fmt.Sprintf(s.sql.poll, strings.Join(keys, " OR "))
 	places := make(map[wake.Key]int, len(due))
 	err := s.takes.use(ctx, func(ctx context.Context, c *conn) error {
-		return c.query(ctx, query, func(rows *sql.Rows) error {
-			var name string
-			var id []byte
-			var rung bool
-			var place int
-			if err := rows.Scan(&name, &id, &rung, &place); err != nil {
-				return err
-			}
+		var name string
+		var id []byte
+		var rung bool
+		var place int
+		return c.query(ctx, query, func() {
 			if !rung {
 				places[wake.Key{Name: name, ID: store.ID(id)}] = place + 1
 			}
-			return nil
-		})
+		}, &name, &id, &rung, &place)
 	})
 	if err != nil {
 		return
 	}
+	p := &s.waits
 	p.Lock()
 	defer p.Unlock()
-	for key, seq := range seqs {
+	for key, seq := range due {
 		w := p.All[key]
 		if w == nil || w.Value.seq != seq {
 			continue // it has asked meanwhile
@@ -212,10 +199,6 @@ func (s *Store) look(due []wake.Key) {
 			w.Send()
 			continue
 		}
-		now := time.Now()
-		if place != w.Value.place {
-			w.Value.place, w.Value.begin = place, now
-		}
-		w.Value.due = now.Add(w.Value.pause(now))
+		w.Value.setPlace(seq, place)
 	}
 }
