@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -21,16 +20,18 @@ const maxBatch = 128
 type call struct {
 	name string
 	do   func(e *entry) error // handles every case, within a transaction
-	born bool                 // the name needs a row
+
+	req    *store.Request // of an Acquire; the name then needs a row
+	answer store.Answer   // to it
+
+	renewal *store.Renewal
+	renewed store.Renewed // its outcome
 
 	// The plain cases need no transaction: a name without other clients, and a waiter that keeps its
 	// place.
-	take     *store.Request            // an Acquire that may be plain
-	stay     *store.Request            // an Acquire of a waiter that was not woken
-	answered func(answer store.Answer) // called with the answer to either of them if it was plain
-	drop     bool                      // a Release that may be plain
-	extend   *store.Renewal            // a renewal that may be plain
-	extended func()                    // called if it was
+	take bool // an Acquire that may be plain
+	stay bool // an Acquire of a waiter that was not woken
+	drop bool // a Release that may be plain
 
 	ends store.ID // the identity whose grant or wait the call ends
 
@@ -40,22 +41,14 @@ type call struct {
 	wakes []wake.Key // waiters that the call wakes
 }
 
-// calls returns a batcher for the calls of a lane. One call at a time is in flight. Calls that
-// arrive meanwhile share the next transaction.
-func (l *lane) calls() *batch.Batcher[call] {
-	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Timeout: callTimeout, Name: func(c *call) string { return c.name }}
-	b.Send = func(calls []*call) (refused bool) { l.send(context.Background(), calls); return false }
-	return b
-}
-
 // do makes a call in a lane. If ctx or callTimeout ends, it returns soon. A call that was not sent by
 // then is never sent. A call that was sent alone is ended after grace. A batch continues, and later
 // calls in the lane wait for it.
-func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
+func (s *Store) do(ctx context.Context, l *lane, c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	_, err := b.Do(ctx, c, func() { l.send(ctx, []*call{c}) })
+	_, err := l.calls.Do(ctx, c, func() { l.send(ctx, []*call{c}) })
 	switch {
 	case err != nil || ctx.Err() != nil:
 		c.left.Store(true)
@@ -77,8 +70,8 @@ func (l *lane) send(ctx context.Context, calls []*call) {
 		rest, err = l.s.performAll(ctx, c, slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() }))
 		if err != nil && !fromServer(err) {
 			for _, one := range rest {
-				if one.take != nil { // a single statement may arrive later; a transaction would then not be committed
-					l.s.unanswered.Add(one.take.ID, expiring.Late)
+				if one.take { // a single statement may arrive later; a transaction would then not be committed
+					l.s.unanswered.Add(one.req.ID, expiring.Late)
 				}
 			}
 		}
@@ -159,7 +152,7 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 			case !locked[one.name]:
 				s.stuck.Remove(one.name)
 				unlocked = append(unlocked, one)
-			case one.stay != nil:
+			case one.stay:
 				stays = append(stays, one)
 			default:
 				rest = append(rest, one)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 )
 
 const (
@@ -70,6 +72,9 @@ type lane struct {
 	turn chan struct{} // holds one element while the lane is in use
 	conn *conn         // nil if there is none
 	idle *time.Timer   // closes the connection
+
+	// One call at a time is in flight. Calls that arrive meanwhile share the next transaction.
+	calls batch.Batcher[call]
 }
 
 // A conn is a connection that is set up for a lane.
@@ -93,6 +98,10 @@ func (p *bySize) prepared(ctx context.Context, c *conn, n int, text func(size in
 
 func (s *Store) newLane() *lane {
 	l := &lane{s: s, turn: make(chan struct{}, 1)}
+	l.calls = batch.Batcher[call]{
+		MaxInFlight: 1, MaxBatch: maxBatch, Timeout: callTimeout, Name: func(c *call) string { return c.name },
+		Send: func(calls []*call) (refused bool) { l.send(context.Background(), calls); return false },
+	}
 	l.idle = time.AfterFunc(clientIdle, l.disconnectIdle)
 	return l
 }
@@ -175,7 +184,6 @@ func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 	return l.noReply()
 }
 
-// noReply returns the error of a call that ended without a reply.
 func (l *lane) noReply() error {
 	if l.s.life.Closing.Err() != nil {
 		return errClosed
@@ -210,21 +218,18 @@ func connect(ctx context.Context, db *sql.DB) (*conn, error) {
 			return nil, err
 		}
 		c := &conn{Conn: pooled}
-		first := ctx
+		first, cancel := ctx, func() {}
 		if idle {
-			var cancel context.CancelFunc
 			first, cancel = context.WithTimeout(ctx, idlePatience)
-			defer cancel()
 		}
-		for i, statement := range session {
-			if i > 0 {
-				first = ctx
-			}
-			if _, err = c.ExecContext(first, statement); err != nil {
-				break
+		_, err = c.ExecContext(first, session[0])
+		silent := err != nil && first.Err() != nil
+		cancel()
+		for _, statement := range session[1:] {
+			if err == nil {
+				_, err = c.ExecContext(ctx, statement)
 			}
 		}
-		silent := first.Err() != nil
 		if err == nil {
 			return c, nil
 		}

@@ -17,16 +17,7 @@ const (
 	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
 	// delays the next one for that long. A live waiter that is paused for longer loses its place.
 	heartbeat = 5 * time.Second
-
-	// asksPerHeartbeat is how often a waiter asks per heartbeat, so that it does not lose its
-	// place if one request is late.
-	asksPerHeartbeat = 2.5
 )
-
-// again returns how soon a waiter asks again if nothing expires earlier.
-func (s *Store) again() time.Duration {
-	return time.Duration(float64(s.heartbeat) / asksPerHeartbeat)
-}
 
 // Bits of the column special. The single statements leave rows with any of them to transactions.
 const (
@@ -70,7 +61,8 @@ type entry struct {
 
 func (s *Store) newEntry(name string) *entry {
 	e := &entry{s: s, name: name, changed: make(map[*rules.Claim]bool), rung: make(map[*rules.Claim]bool)}
-	e.call = rules.Call{Name: e, Unit: unit, Heartbeat: s.heartbeat, AskWithin: s.again()}
+	// A waiter asks more than twice per heartbeat, so that it does not lose its place if one request is late.
+	e.call = rules.Call{Name: e, Unit: unit, Heartbeat: s.heartbeat, AskWithin: s.heartbeat * 2 / 5}
 	return e
 }
 
@@ -80,14 +72,6 @@ func (e *entry) ask(req *store.Request) (store.Answer, error) {
 		return store.Answer{}, fmt.Errorf("%w: %q: request was already cancelled", store.ErrInvalid, e.name)
 	}
 	return e.call.Ask(req)
-}
-
-// finish returns the waiters to wake after one call.
-func (e *entry) finish() []wake.Key {
-	e.call.Finish()
-	woken := e.woken
-	e.woken = nil
-	return woken
 }
 
 // values returns the row of the name, or an empty string if it did not change.

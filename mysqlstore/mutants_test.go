@@ -17,6 +17,6 @@ func TestMutantsAreFound(t *testing.T) {
 		{"change of a holder is not written", "entry.go", "\te.changed[h] = true\n", ""},
 		{"other holder stays", "entry.go", "e.drops = append(e.drops, claimKey(e.name, 0, h.ID))", ""},
 		{"stays queued", "entry.go", "e.drops = append(e.drops, claimKey(e.name, w.Seq, w.ID))", ""},
-		{"nobody is woken", "entry.go", "e.call.Finish()", ""},
+		{"nobody is woken", "tx.go", "e.call.Finish()", ""},
 	})
 }

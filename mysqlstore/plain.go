@@ -22,15 +22,15 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	var takes, blocks, stays, drops, extends []*call
 	for _, one := range calls {
 		switch {
-		case one.take != nil && one.take.Tokens <= 1:
+		case one.take && one.req.Tokens <= 1:
 			takes = append(takes, one)
-		case one.take != nil:
+		case one.take:
 			blocks = append(blocks, one)
-		case one.stay != nil:
+		case one.stay:
 			stays = append(stays, one)
 		case one.drop && !s.unanswered.Has(one.ends):
 			drops = append(drops, one)
-		case one.extend != nil && one.extend.Tokens == 0 && one.extend.Floor == 0:
+		case one.renewal != nil && one.renewal.Tokens == 0 && one.renewal.Floor == 0:
 			extends = append(extends, one)
 		default:
 			rest = append(rest, one)
@@ -41,28 +41,35 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 			return calls, err
 		}
 	}
-	refused, err := s.takePlain(ctx, c, takes)
-	if err != nil {
-		return calls, err
+	for _, step := range []struct {
+		perform func(ctx context.Context, c *conn, calls []*call) (rest []*call, err error)
+		calls   *[]*call
+		rest    *[]*call
+	}{
+		{s.takePlain, &takes, &stays},
+		{s.takePlain, &blocks, &stays},
+		{s.refuse, &stays, &rest},
+		{s.extendPlain, &extends, &rest},
+		{s.dropPlain, &drops, &rest}, // the last one: after a failure, all calls are repeated, and only this one cannot be
+	} {
+		if len(*step.calls) == 0 {
+			continue
+		}
+		left, err := step.perform(ctx, c, *step.calls)
+		if err == errNotAll || isNumber(err, errDeadlock, errManyStatements) {
+			left, err = *step.calls, nil
+		}
+		if err != nil {
+			return calls, err
+		}
+		*step.rest = append(*step.rest, left...)
 	}
-	refusedBlocks, err := s.takePlain(ctx, c, blocks)
-	if err != nil {
-		return calls, err
-	}
-	moved, err := s.refuse(ctx, c, slices.Concat(refused, refusedBlocks, stays))
-	if err != nil {
-		return calls, err
-	}
-	others, err := s.extendPlain(ctx, c, extends)
-	if err != nil {
-		return calls, err
-	}
-	held, err := s.dropPlain(ctx, c, drops) // the last one: after a failure, all calls are repeated, and only this one cannot be
-	if err != nil {
-		return calls, err
-	}
-	return slices.Concat(rest, moved, others, held), nil
+	return rest, nil
 }
+
+// errNotAll is the error of a statement that can change all of its rows or none, and must be left to a
+// transaction.
+var errNotAll = errors.New("not all")
 
 // readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
 // a moment ago. The caller has the lane of Acquire.
@@ -89,14 +96,8 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 // takePlain grants names that are free and have no waiters, either all or none. It returns the
 // calls that it did not grant. The caller has called readMeta.
 func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
-	if len(calls) == 0 {
-		return nil, nil
-	}
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.name, b.name) }) // the order of locks
 	statement, size, err := c.acquire.prepared(ctx, c, len(calls), s.sql.acquireOf)
-	if isNumber(err, errManyStatements) {
-		return calls, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -104,15 +105,15 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 	args := make([]any, 0, size*strings.Count(acquireRow, "?")+1)
 	var further int64 // tokens after the first one, in the largest block: for smaller ones it refuses more than it must
 	for i := range size {
-		req := calls[min(i, len(calls)-1)].take
+		req := calls[min(i, len(calls)-1)].req
 		g := rules.Claim{Mode: req.Mode, Weight: req.Weight, Limit: req.Limit, Tokens: rules.Block(req.Tokens), Owner: req.Owner, Meta: req.Meta}
 		args = append(args, req.Name, req.ID[:], req.TTL.Microseconds(), least(req), int64(g.Tokens-1), dataOf(&g))
 		further = max(further, int64(g.Tokens-1))
 	}
 	args = append(args, further)
 	result, err := statement.ExecContext(ctx, args...)
-	if isNumber(err, errOutOfRange, errColumnOutOfRange, errDeadlock) {
-		return calls, nil
+	if isNumber(err, errOutOfRange, errColumnOutOfRange) {
+		return nil, errNotAll
 	}
 	if err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 		return nil, err
 	}
 	for _, one := range calls {
-		one.answered(store.Answer{Token: max(now, least(one.take)), Tokens: rules.Block(one.take.Tokens), TTL: one.take.TTL})
+		one.answer = store.Answer{Token: max(now, least(one.req)), Tokens: rules.Block(one.req.Tokens), TTL: one.req.TTL}
 	}
 	return nil, nil
 }
@@ -140,7 +141,7 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 func (s *Store) refuse(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var names []string
 	for _, one := range calls {
-		if one.stay != nil || !one.take.Queue && !s.unanswered.Has(one.take.ID) { // otherwise it may have been granted
+		if one.stay || !one.req.Queue && !s.unanswered.Has(one.req.ID) { // otherwise it may have been granted
 			names = append(names, one.name)
 		}
 	}
@@ -154,21 +155,14 @@ func (s *Store) refuse(ctx context.Context, c *conn, calls []*call) (rest []*cal
 	if err := tx.loadClaims(ctx); err != nil {
 		return nil, err
 	}
-	type refusal struct {
-		call   *call
-		waiter *rules.Claim // that keeps its place, or nil
-		answer store.Answer
-	}
-	var refusals []refusal
+	stays := make(map[*call]*rules.Claim)
 	var keys []string
 	for _, one := range calls {
-		w, answer, ok := tx.entries[one.name].refuse(one)
-		if !ok {
+		switch w, ok := tx.entries[one.name].refuse(one); {
+		case !ok:
 			rest = append(rest, one)
-			continue
-		}
-		refusals = append(refusals, refusal{one, w, answer})
-		if w != nil {
+		case w != nil:
+			stays[one] = w
 			keys = append(keys, "("+claimKey(one.name, w.Seq, w.ID)+")")
 		}
 	}
@@ -181,47 +175,35 @@ func (s *Store) refuse(ctx context.Context, c *conn, calls []*call) (rest []*cal
 			return nil, err
 		}
 	}
-	for _, l := range refusals {
-		if l.waiter != nil {
-			s.waits.stay(keyOf(l.call.stay), l.waiter.Seq, l.answer.Refusal.Place)
-		}
-		l.call.answered(l.answer)
+	for one, w := range stays {
+		s.waits.stay(keyOf(one.req), w.Seq, one.answer.Refusal.Place)
 	}
 	return rest, nil
 }
 
-// refuse returns the answer to a request, and its waiter if it keeps a place. It is not ok if the request
-// has to be made in a transaction.
-func (e *entry) refuse(one *call) (w *rules.Claim, answer store.Answer, ok bool) {
+// refuse answers a request, and returns its waiter if it keeps a place. It is not ok if the request has to
+// be made in a transaction.
+func (e *entry) refuse(one *call) (w *rules.Claim, ok bool) {
 	if e == nil || !e.usable {
-		return nil, answer, false
+		return nil, false
 	}
-	req := one.take
-	if one.stay != nil {
-		req = one.stay
+	req := one.req
+	if one.stay {
 		if w = e.Waiter(req.ID); w == nil || w.Woken || w.Owner != req.Owner || w.Meta != req.Meta {
-			return nil, answer, false
+			return nil, false
 		}
 	} else if req.Queue || e.first == nil || e.first.Mode != store.Exclusive || e.call.Freed {
-		return nil, answer, false
+		return nil, false
 	}
-	answer, err := e.ask(req) // sets Freed if it removes a waiter
-	return w, answer, err == nil && !answer.Granted() && !e.call.Freed
+	var err error
+	one.answer, err = e.ask(req) // sets Freed if it removes a waiter
+	return w, err == nil && !one.answer.Granted() && !e.call.Freed
 }
-
-// errNotAll rolls back a transaction that changed only some of its rows.
-var errNotAll = errors.New("not all")
 
 // dropPlain releases names that no other client holds or waits for. It returns the calls that it
 // did not make, which are all of them if one was not plain.
 func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
-	if len(calls) == 0 {
-		return nil, nil
-	}
 	statement, size, err := c.release.prepared(ctx, c, len(calls), s.sql.releaseOf)
-	if isNumber(err, errManyStatements) {
-		return calls, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -246,35 +228,29 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 	} else {
 		err = c.inTransaction(ctx, drop)
 	}
-	if err == errNotAll || isNumber(err, errDeadlock) {
-		return calls, nil
-	}
 	return nil, err
 }
 
 // extendPlain extends grants with equal parameters, each the only grant of its name. It returns the calls
 // that it did not make, which are all of them if one was not plain or its grant is gone.
 func (s *Store) extendPlain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
-	if len(calls) == 0 {
-		return nil, nil
-	}
-	first := calls[0].extend
+	first := calls[0].renewal
 	names, ids := make([]string, len(calls)), make([]string, len(calls))
 	for i, one := range calls {
-		if one.extend.TTL != first.TTL || one.extend.Mode != first.Mode {
-			return calls, nil
+		if one.renewal.TTL != first.TTL || one.renewal.Mode != first.Mode {
+			return nil, errNotAll
 		}
-		names[i], ids[i] = one.name, idLiteral(one.extend.ID)
+		names[i], ids[i] = one.name, idLiteral(one.renewal.ID)
 	}
 	n, err := c.exec(ctx, fmt.Sprintf(s.sql.renew, first.TTL.Microseconds(), literals(names), strings.Join(ids, ", "), first.Mode))
-	if isNumber(err, errDeadlock) || err == nil && n != int64(len(calls)) {
-		return calls, nil
+	if err == nil && n != int64(len(calls)) {
+		err = errNotAll
 	}
 	if err != nil {
 		return nil, err
 	}
 	for _, one := range calls {
-		one.extended()
+		one.renewed = store.Renewed{Status: store.Extended, TTL: first.TTL}
 	}
 	return nil, nil
 }

@@ -23,11 +23,10 @@ type batchOf struct {
 }
 
 // takeCall returns a call that acquires a name.
-func takeCall(r *store.Request, answer *store.Answer) *call {
-	return &call{
-		name: r.Name, born: true, take: r, answered: func(a store.Answer) { *answer = a },
-		do: func(e *entry) (err error) { *answer, err = e.ask(r); return err },
-	}
+func takeCall(r *store.Request) *call {
+	c := &call{name: r.Name, req: r, take: true}
+	c.do = func(e *entry) (err error) { c.answer, err = e.ask(r); return err }
+	return c
 }
 
 func newBatch(t testing.TB, s *Store, n int) *batchOf {
@@ -45,14 +44,15 @@ func (b *batchOf) acquire() (transactions int) {
 	b.t.Helper()
 	var calls []*call
 	for i := range b.requests {
-		calls = append(calls, takeCall(&b.requests[i], &b.answers[i]))
+		calls = append(calls, takeCall(&b.requests[i]))
 	}
 	before := begun(b.t, b.s.takes)
 	b.s.takes.send(b.t.Context(), calls)
-	for _, c := range calls {
+	for i, c := range calls {
 		if c.err != nil {
 			b.t.Fatalf("%s: %v", c.name, c.err)
 		}
+		b.answers[i] = c.answer
 	}
 	return begun(b.t, b.s.takes) - before
 }
@@ -171,7 +171,7 @@ func TestConcurrentRenewalsShareATransaction(t *testing.T) {
 		return func() { <-s.gives.turn }
 	}
 	const most = 2 // one alone, the others together
-	suites.RenewalsShare(t, s, most, hold, s.giveCalls.Len, func() int { return begun(t, s.gives) })
+	suites.RenewalsShare(t, s, most, hold, s.gives.calls.Len, func() int { return begun(t, s.gives) })
 }
 
 // An invalid renewal does not keep the others that are queued with it from being made. The same
@@ -198,7 +198,7 @@ func TestAnInvalidRenewalDoesNotAffectOthersThatAreQueued(t *testing.T) {
 					t.Errorf("%s: %+v, %v", r.Name, out, err)
 				}
 			})
-			eventually(t, "the renewal is queued", func() bool { return s.giveCalls.Len() == i+1 })
+			eventually(t, "the renewal is queued", func() bool { return s.gives.calls.Len() == i+1 })
 		}
 		<-s.gives.turn
 		wg.Wait()
@@ -265,7 +265,7 @@ func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		tx.Rollback()
 	}()
-	calls := []*call{takeCall(&one, new(store.Answer)), takeCall(&block, new(store.Answer))}
+	calls := []*call{takeCall(&one), takeCall(&block)}
 	s.takes.send(t.Context(), calls)
 	<-migrated
 	for _, c := range calls {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
-	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -53,8 +52,7 @@ type Store struct {
 
 	// Renewals have a lane of their own, so that they do not wait for calls that take names.
 	// Release uses the lane of Acquire if it is free.
-	takes, gives         *lane
-	takeCalls, giveCalls *batch.Batcher[call]
+	takes, gives *lane
 
 	low      int64     // see meta.low; like metaRead, it is used in the lane of Acquire only
 	metaRead time.Time // when low was read and this version was compatible
@@ -75,7 +73,6 @@ func newStore(db *sql.DB, c config) *Store {
 	s := &Store{db: db, owned: c.owned, database: c.database, prefix: c.prefix, sql: newStatements(c.prefix), heartbeat: heartbeat}
 	s.life.Begin()
 	s.takes, s.gives = s.newLane(), s.newLane()
-	s.takeCalls, s.giveCalls = s.takes.calls(), s.gives.calls()
 	s.waits.news, s.waits.Keep = make(chan struct{}, 1), 2*heartbeat
 	return s
 }
@@ -115,8 +112,8 @@ func (s *Store) Close() error {
 func (s *Store) closeAll() error {
 	s.takes.close()
 	s.gives.close()
-	s.takeCalls.Close()
-	s.giveCalls.Close()
+	s.takes.calls.Close()
+	s.gives.calls.Close()
 	s.life.Wait()
 	s.life.End()
 	if s.owned {
@@ -195,31 +192,24 @@ func advice(err error) string {
 // the name is held or requested with another limit or in a mode that cannot be combined with the
 // request, or if the identity of a live grant or waiter asks for another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	var answer store.Answer
 	key := keyOf(&req)
-	c := &call{name: req.Name, born: true}
-	c.answered = func(a store.Answer) { answer = a }
-	switch queued, woken := s.waits.state(key); {
-	case !queued && req.Floor < maxFast:
-		c.take = &req
-	case queued && !woken:
-		c.stay = &req
-	}
+	queued, woken := s.waits.state(key)
+	c := &call{name: req.Name, req: &req, take: !queued && req.Floor < maxFast, stay: queued && !woken}
 	c.do = func(e *entry) (err error) {
-		answer, err = e.ask(&req)
-		if err == nil && !answer.Granted() && req.Queue {
-			s.waits.expect(key, e.Waiter(req.ID).Seq, answer.Refusal.Place)
+		c.answer, err = e.ask(&req)
+		if err == nil && !c.answer.Granted() && req.Queue {
+			s.waits.expect(key, e.Waiter(req.ID).Seq, c.answer.Refusal.Place)
 		}
 		return err
 	}
-	if err := s.do(ctx, s.takes, s.takeCalls, c); err != nil {
+	if err := s.do(ctx, s.takes, c); err != nil {
 		return store.Answer{}, err
 	}
-	if answer.Granted() || !req.Queue {
+	if c.answer.Granted() || !req.Queue {
 		s.waits.Forget(key)
 	}
 	s.sweepSometimes()
-	return answer, nil
+	return c.answer, nil
 }
 
 // Release ends a grant, and can keep its name closed for a time: see [store.Store]. It returns
@@ -230,10 +220,10 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		return err
 	}
 	c := releaseCall(name, id, keep)
-	if s.takeCalls.Len() == 0 { // for a single caller, using one connection is faster than alternating between two
-		return s.do(ctx, s.takes, s.takeCalls, c)
+	if s.takes.calls.Len() == 0 { // for a single caller, using one connection is faster than alternating between two
+		return s.do(ctx, s.takes, c)
 	}
-	return s.do(ctx, s.gives, s.giveCalls, c)
+	return s.do(ctx, s.gives, c)
 }
 
 func keyOf(req *store.Request) wake.Key { return wake.Key{Name: req.Name, ID: req.ID} }
@@ -246,7 +236,7 @@ func releaseCall(name string, id store.ID, keep store.Keep) *call {
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.waits.Forget(wake.Key{Name: name, ID: id})
 	// Use the lane of Acquire, so that this call comes after an Acquire in flight.
-	return s.do(ctx, s.takes, s.takeCalls, &call{name: name, ends: id, do: func(e *entry) error {
+	return s.do(ctx, s.takes, &call{name: name, ends: id, do: func(e *entry) error {
 		e.call.Leave(id)
 		return nil
 	}})
@@ -255,7 +245,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 // Break ends a grant or a kept record by force: see [store.Store]. It returns [store.ErrNotHeld]
 // if that identity does not hold the name.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	return s.do(ctx, s.gives, s.giveCalls, &call{name: name, do: func(e *entry) error {
+	return s.do(ctx, s.gives, &call{name: name, do: func(e *entry) error {
 		if h := e.Holder(id); h != nil && h.State == store.Held {
 			e.noteEnd(id) // only its holder knows whether one of its requests has no reply
 		}
@@ -271,15 +261,14 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	outcomes, calls := make([]store.Renewed, len(grants)), make([]*call, len(grants))
+	calls := make([]*call, len(grants))
 	for i, g := range grants {
-		calls[i] = &call{
-			name: g.Name, extend: &g, extended: func() { outcomes[i] = store.Renewed{Status: store.Extended, TTL: g.TTL} },
-			do: func(e *entry) (err error) {
-				outcomes[i], err = e.call.Renew(&g)
-				return err
-			},
+		c := &call{name: g.Name, renewal: &g}
+		c.do = func(e *entry) (err error) {
+			c.renewed, err = e.call.Renew(&g)
+			return err
 		}
+		calls[i] = c
 	}
 	done := make(chan error, 1)
 	if !s.background(func() { done <- s.renew(limited, calls) }) {
@@ -294,7 +283,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	switch {
 	case err == nil:
 		s.sweepSometimes()
-		return outcomes, s.noteFailures(ctx, calls, outcomes)
+		return s.outcomes(ctx, calls)
 	case ctx.Err() != nil:
 		return nil, s.usedUp(ctx.Err())
 	}
@@ -307,7 +296,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 // single grants share transactions. Otherwise those of other leases would be late.
 func (s *Store) renew(ctx context.Context, calls []*call) error {
 	if len(calls) == 1 {
-		_, err := s.giveCalls.Do(ctx, calls[0], func() { s.gives.send(context.Background(), calls) })
+		_, err := s.gives.calls.Do(ctx, calls[0], func() { s.gives.send(context.Background(), calls) })
 		if err != nil {
 			calls[0].left.Store(true)
 		}
@@ -322,23 +311,21 @@ func (s *Store) renew(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// noteFailures sets the outcomes of renewals that have failed. It returns an error if one of them is
-// invalid, or if all have failed.
-func (s *Store) noteFailures(ctx context.Context, calls []*call, outcomes []store.Renewed) error {
-	failed := 0
-	var err error
+// outcomes returns the outcomes of renewals, or an error if one of them is invalid, or if all have failed.
+func (s *Store) outcomes(ctx context.Context, calls []*call) ([]store.Renewed, error) {
+	outcomes, failed := make([]store.Renewed, len(calls)), 0
 	for i, c := range calls {
+		outcomes[i] = c.renewed
 		if isOutcome(c.err) {
-			return c.err
+			return nil, c.err
 		}
 		if c.err != nil {
-			err = s.explain(ctx, c.err)
-			outcomes[i] = store.Renewed{Err: err}
+			outcomes[i] = store.Renewed{Err: s.explain(ctx, c.err)}
 			failed++
 		}
 	}
-	if failed < len(calls) {
-		return nil
+	if failed > 0 && failed == len(calls) {
+		return nil, outcomes[failed-1].Err
 	}
-	return err
+	return outcomes, nil
 }

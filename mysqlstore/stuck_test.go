@@ -164,7 +164,7 @@ func TestLockedClaimsFailCallsOnTheirNameOnly(t *testing.T) {
 	stay := func(name string) *call {
 		req := waiting[name]
 		return &call{
-			name: name, born: true, stay: &req, answered: func(store.Answer) {},
+			name: name, req: &req, stay: true,
 			do: func(e *entry) error { _, err := e.ask(&req); return err },
 		}
 	}

@@ -71,7 +71,7 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 			e = tx.s.newEntry(one.name) // there is no row for the name
 			tx.entries[one.name] = e
 		}
-		if one.born && !e.usable {
+		if one.req != nil && !e.usable {
 			return errIncompatible
 		}
 		one.err = one.do(e)
@@ -81,7 +81,8 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 		if !errors.Is(one.err, store.ErrInvalid) && tx.s.unanswered.Has(one.ends) { // after ErrInvalid the grant stays
 			e.noteEnd(one.ends)
 		}
-		one.wakes = e.finish()
+		e.call.Finish()
+		one.wakes, e.woken = e.woken, nil
 	}
 	if err := tx.store(ctx); err != nil {
 		return err
@@ -116,7 +117,7 @@ func (tx *transaction) load(ctx context.Context, query string) error {
 func (tx *transaction) create(ctx context.Context, calls []*call) error {
 	var missing []string
 	for _, one := range calls {
-		if (one.born || tx.s.unanswered.Has(one.ends)) && tx.entries[one.name] == nil {
+		if (one.req != nil || tx.s.unanswered.Has(one.ends)) && tx.entries[one.name] == nil {
 			missing = append(missing, one.name)
 		}
 	}
