@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -140,18 +141,6 @@ func Pool(url string) (db *sql.DB, prefix string, err error) {
 	return db, c.prefix, err
 }
 
-func pool(u *store.URL) (*sql.DB, config, error) {
-	option, c, err := parse(u)
-	if err != nil {
-		return nil, c, err
-	}
-	connector, err := mysql.NewConnector(option)
-	if err != nil {
-		return nil, c, fmt.Errorf("%w: %s URL: %w", store.ErrInvalid, u.Scheme, err)
-	}
-	return sql.OpenDB(connector), c, nil
-}
-
 // openURL opens the store of a URL: see the package comment.
 func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	db, c, err := pool(u)
@@ -169,10 +158,10 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	return s, nil
 }
 
-// parse reads a URL.
-func parse(u *store.URL) (*mysql.Config, config, error) {
+// pool returns a pool for a URL, and the other settings in it.
+func pool(u *store.URL) (*sql.DB, config, error) {
 	c := config{owned: true}
-	fail := func(format string, args ...any) (*mysql.Config, config, error) {
+	fail := func(format string, args ...any) (*sql.DB, config, error) {
 		return nil, c, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
 	}
 	if err := u.Only(append([]string{paramPrefix, paramCreate, paramTLS}, tlsurl.Params...)...); err != nil {
@@ -191,45 +180,38 @@ func parse(u *store.URL) (*mysql.Config, config, error) {
 	option.Timeout = dialTimeout
 	option.Logger = &mysql.NopLogger{} // failures are returned as errors
 	c.prefix = u.Query.Get(paramPrefix)
-	if text := u.Query.Get(paramCreate); text != "" {
-		create, err := strconv.ParseBool(text)
-		if err != nil {
-			return fail("create=%.20q: want true or false", text)
-		}
-		c.keepOut = !create
-	}
-	secure, err := useTLS(u)
+	create, err := isTrue(u, paramCreate, true)
 	if err != nil {
 		return fail("%v", err)
 	}
-	if secure {
-		if option.TLS, err = tlsurl.Config(u); err != nil {
-			return fail("%v", err)
-		}
-		if option.TLS.ServerName == "" {
-			option.TLS.ServerName, _, _ = net.SplitHostPort(option.Addr)
-		}
+	c.keepOut = !create
+	named := slices.ContainsFunc(tlsurl.Params, u.Query.Has)
+	secure, err := isTrue(u, paramTLS, named)
+	if err == nil && named && !secure {
+		err = errors.New("names certificates, but says tls=false")
 	}
-	return option, c, nil
+	if err == nil && secure {
+		option.TLS, err = tlsurl.Config(u)
+	}
+	if err != nil {
+		return fail("%v", err)
+	}
+	connector, err := mysql.NewConnector(option)
+	if err != nil {
+		return fail("%v", err)
+	}
+	return sql.OpenDB(connector), c, nil
 }
 
-// useTLS reports whether a URL asks for an encrypted connection: with tls=true, or by naming
-// certificates.
-func useTLS(u *store.URL) (bool, error) {
-	named := false
-	for _, param := range tlsurl.Params {
-		named = named || u.Query.Has(param)
-	}
-	text := u.Query.Get(paramTLS)
+// isTrue returns a parameter that is true or false, or absent if it is not in the URL.
+func isTrue(u *store.URL, param string, absent bool) (bool, error) {
+	text := u.Query.Get(param)
 	if text == "" {
-		return named, nil
+		return absent, nil
 	}
-	on, err := strconv.ParseBool(text)
-	switch {
-	case err != nil:
-		return false, fmt.Errorf("tls=%.20q: want true or false", text)
-	case named && !on:
-		return false, errors.New("names certificates, but says tls=false")
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("%s=%.20q: want true or false", param, text)
 	}
-	return on, nil
+	return value, nil
 }
