@@ -37,28 +37,17 @@ var session = []string{
 
 // statements are the statements of one store, with the names of its tables.
 type statements struct {
-	meta     string // reads what acquire depends on
-	acquire  string // prepared: takes names that are free and have no waiters, either all or none
-	release  string // prepared: releases such names
-	read     string // reads the rows of names
-	lock     string // does the same, and locks them
-	exist    string // which names have rows
-	unlocked string // which of those rows no other session has locked
-	create   string // creates the row of a name, unless it exists
-	claims   string // reads the claims of crowded names
-	claimIDs string // which claims names have
-	freeIDs  string // which of those no other session has locked
-	putNames string
-	putClaim string
-	ring     string // tells waiters to ask again
-	stay     string // keeps the places of waiters that were not told so
-	delClaim string
-	renew    string
-	poll     string
-	list     string
-	elect    string
-	sweep    string
-	remove   string
+	meta                         string // reads what acquire depends on
+	acquire, release             string // prepared: take names that are free and have no waiters, and release them
+	read, lock                   string // read the rows of names, and lock them
+	exist, unlocked              string // which names have rows, and which of those no other session has locked
+	create                       string // creates the row of a name, unless it exists
+	claims                       string // reads the claims of crowded names
+	claimIDs, freeIDs            string // which claims names have, and which of those no other session has locked
+	putNames, putClaim, delClaim string
+	ring, stay                   string // tell waiters to ask again, and keep the places of those that were not told so
+	renew, poll, list            string
+	elect, sweep, remove         string
 }
 
 func newStatements(prefix string) statements {

@@ -75,13 +75,13 @@ func (s *Store) sweepNow(ctx context.Context) error {
 	s.sweep.turn.Lock()
 	defer s.sweep.turn.Unlock()
 	var low int64
-	var elected bool
+	var more bool // false if another program sweeps
 	err := s.gives.use(ctx, func(ctx context.Context, c *conn) error {
 		n, err := c.exec(ctx, fmt.Sprintf(s.sql.elect, sweepEvery.Microseconds()))
 		if n == 0 || err != nil {
 			return err
 		}
-		elected = true
+		more = true
 		err = c.query(ctx, withTables("SELECT low FROM {{meta}} WHERE one = 1", s.prefix), func() {}, &low)
 		if err != nil {
 			return err
@@ -89,11 +89,8 @@ func (s *Store) sweepNow(ctx context.Context) error {
 		_, err = c.exec(ctx, withTables("UPDATE {{meta}} SET low = GREATEST(low, {{now}}) WHERE one = 1", s.prefix))
 		return err
 	})
-	for elected && err == nil {
-		var more bool
-		if more, err = s.sweepPart(ctx, low); !more {
-			break
-		}
+	for more && err == nil {
+		more, err = s.sweepPart(ctx, low)
 	}
 	return err
 }
@@ -138,9 +135,8 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 	}
 	if n < sweepNames {
 		s.sweep.after = ""
-		return false, nil
 	}
-	return true, nil
+	return n == sweepNames, nil
 }
 
 // removeUnused removes rows that are not in use. It leaves those that other sessions have locked to
