@@ -27,8 +27,7 @@ type call struct {
 	renewal *store.Renewal
 	renewed store.Renewed // its outcome
 
-	// The plain cases need no transaction: a name without other clients, and a waiter that keeps its
-	// place.
+	// Plain cases need no transaction: a name without other clients, and a waiter that keeps its place.
 	take bool // an Acquire that may be plain
 	stay bool // an Acquire of a waiter that was not woken
 	drop bool // a Release that may be plain
@@ -41,9 +40,8 @@ type call struct {
 	wakes []wake.Key // waiters that the call wakes
 }
 
-// do makes a call in a lane. If ctx or callTimeout ends, it returns soon. A call that was not sent by
-// then is never sent. A call that was sent alone is ended after grace. A batch continues, and later
-// calls in the lane wait for it.
+// do makes a call in a lane. If ctx or callTimeout ends, it returns soon. A call that was not sent by then
+// never is. A call that was sent alone is ended after grace. A batch continues, and later calls wait for it.
 func (s *Store) do(ctx context.Context, l *lane, c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -62,8 +60,7 @@ func (s *Store) do(ctx context.Context, l *lane, c *call) error {
 	return s.explain(ctx, c.err)
 }
 
-// send makes calls: the plain ones first, and the others in a transaction. Then it wakes the
-// waiters that can now be granted.
+// send makes calls, and then wakes the waiters that can now be granted.
 func (l *lane) send(ctx context.Context, calls []*call) {
 	rest := calls
 	err := l.use(ctx, func(ctx context.Context, c *conn) (err error) {
@@ -87,7 +84,7 @@ func (l *lane) send(ctx context.Context, calls []*call) {
 	}
 }
 
-// perform makes calls: the plain ones in single statements, the others in a transaction. It
+// perform makes calls: the plain ones first, in single statements, and the others in a transaction. It
 // returns the calls that were not plain. If it returns an error, those calls have failed.
 func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	rest, err = s.plain(ctx, c, calls)
@@ -97,9 +94,8 @@ func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*ca
 	return rest, err
 }
 
-// performAll makes calls. Those whose rows are known to be stuck come last, and do not wait for them.
-// It returns the calls that were not plain. If it returns an error, those calls have failed, unless
-// they have errors of their own.
+// performAll is like perform, but calls whose rows are known to be stuck come last, and do not wait for
+// them, and calls may also fail with errors of their own.
 func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var free, stuck []*call
 	for _, one := range calls {
@@ -124,11 +120,10 @@ func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []
 	return append(rest, stuck...), err
 }
 
-// performUnlocked is used after a call has waited too long for a row that a hung client has
-// locked. It makes the calls whose rows are not locked, and the others fail. Waiting for each row
-// in turn could take so long that leases on other names are lost. Waiters keep their places without
-// the rows of their names, but not without their claims. It looks twice, because other clients lock
-// rows for a moment.
+// performUnlocked makes the calls whose rows are not locked after one has waited too long for a row, and the
+// others fail: waiting for each row in turn could cost leases on other names. Waiters keep their places
+// without the rows of their names, but not without their claims. It looks twice, because other clients
+// lock rows for a moment.
 func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, failure error) error {
 	for range 2 {
 		names := make([]string, len(calls))

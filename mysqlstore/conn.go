@@ -18,28 +18,25 @@ const (
 	// callTimeout bounds a call. Its caller may give up earlier.
 	callTimeout = 3 * time.Second
 
-	// grace is how long a call continues after its caller has given up. It is longer than a round
-	// trip to most servers: if a statement has not ended by then, the connection is closed, and
-	// the request may arrive late. If the server hangs, a caller returns later by this time.
+	// grace is how long a call continues after its caller has given up, which returns later by this time. It is
+	// longer than a round trip to most servers: then the connection is closed, and the request may arrive late.
 	grace = 100 * time.Millisecond
 
 	// rowPatience is how many seconds a statement waits for a row or a table that another session
 	// has locked. Transactions take milliseconds, unless their client hangs.
 	rowPatience = 1
 
-	// stuckFor is how long calls do not wait for a row after one has waited for rowPatience in vain. A
-	// row that many clients use is locked nearly all the time, so that a client which never waits
-	// hardly gets its turn. This time is shorter than what is left of most leases when their first
-	// renewal fails.
+	// stuckFor is how long calls do not wait for a row after one has waited for rowPatience in vain. A client
+	// that never waits for a row that many use hardly gets its turn. This time is shorter than what is
+	// left of most leases when their first renewal fails.
 	stuckFor = 5 * time.Second
 
 	// clientIdle is how long a connection that is not in use stays open. It is longer than a
 	// third of the default TTL, so that renewals keep it open.
 	clientIdle = 15 * time.Second
 
-	// idlePatience bounds the first statement on an idle connection of the pool. A firewall or a failover
-	// may leave idle connections on which nothing arrives. The statements that set up a session take
-	// less, or all of them take longer than a call.
+	// idlePatience bounds the first statement on an idle connection of the pool, on which nothing may arrive
+	// after a failover. The statements that set up a session take less, or all of them more than a call.
 	idlePatience = 500 * time.Millisecond
 
 	// serverIdle is the time after which the server closes a connection that is not in use. It
@@ -148,11 +145,10 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 	return err
 }
 
-// connectFor connects for a call. Unless it returns nil, end is called when connecting has ended.
-// If ctx ends, connecting continues in the background, for the next call. It takes several round
-// trips, and otherwise callers with less time than that would never get a connection. If the time of the
-// call ends, connecting is ended, but the caller does not wait for that: the dialer of an application may
-// not look at its context.
+// connectFor connects for a call. Unless it returns nil, end is called when connecting has ended. If ctx
+// ends, connecting continues in the background, because callers with less time than its round trips would
+// never get a connection. If the time of the call ends, connecting is ended, but the caller does not wait
+// for that: the dialer of an application may not look at its context.
 func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 	connected := make(chan error)
 	started := l.s.background(func() {
@@ -208,8 +204,7 @@ func (l *lane) connect(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// connect takes a connection from a pool, and sets up its session. It drops idle connections on which
-// nothing arrives.
+// connect sets up a connection of a pool. It drops idle connections on which nothing arrives.
 func connect(ctx context.Context, db *sql.DB) (*conn, error) {
 	for {
 		idle := db.Stats().Idle > 0 // otherwise the connection is new, and may be slow
@@ -240,8 +235,7 @@ func connect(ctx context.Context, db *sql.DB) (*conn, error) {
 	}
 }
 
-// discard closes the connection instead of returning it to the pool, because its session is not
-// set up as the application expects.
+// discard closes the connection. It does not return to the pool with a session that the store has set up.
 func (c *conn) discard() {
 	c.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
 	c.Close()
@@ -320,8 +314,7 @@ func (c *conn) exec(ctx context.Context, query string) (int64, error) {
 	return result.RowsAffected()
 }
 
-// fromServer reports whether the server refused a statement. In that case the connection is still
-// usable.
+// fromServer reports whether the server refused a statement. The connection is then still usable.
 func fromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my)

@@ -74,8 +74,7 @@ func (p *patient) variable(name string) (string, error) {
 	return value, nil
 }
 
-// count returns a number from the status of the server. MySQL shows none of the replication to every
-// user.
+// count returns a number from the status of the server. MySQL may show none of the replication.
 func (p *patient) count(name string) (int, error) {
 	value, ok := p.status[name]
 	if !ok {
@@ -209,8 +208,7 @@ var probes = []diagnosis.Probe[*patient]{
 	},
 }
 
-// changesSessions reports whether a proxy changes the session. It compares the connection ID of
-// several transactions on one connection.
+// changesSessions reports whether several transactions on one connection have different connection IDs.
 func (p *patient) changesSessions() (bool, string, error) {
 	var ids []string
 	for range 5 {

@@ -11,18 +11,17 @@
 //
 // # Do you need a lock?
 //
-// If everything that you protect is in this one database, the database can protect it, and a lock
-// that can be lost adds nothing: a unique row ("one registration per phone number": insert, and treat a
-// duplicate-key error as "already there"), an optimistic version (UPDATE … SET version = version + 1
-// WHERE id = ? AND version = ?), or SELECT … FOR UPDATE for work of milliseconds within one transaction.
+// If everything that you protect is in this one database, a lock that can be lost adds nothing to a
+// unique row ("one registration per phone number": insert, and treat a duplicate-key error as "already
+// there"), an optimistic version (UPDATE … SET version = version + 1 WHERE id = ? AND version = ?), or
+// SELECT … FOR UPDATE for work of milliseconds within one transaction.
 //
 // Use a lock of this package for work outside of the database or longer than a transaction: calls
 // to other services, files, jobs, leaders. To keep a holder that was paused from writing after its
 // lease, check its token with package sqlfence in the transaction that writes.
 //
-// GET_LOCK, the lock function of the server, is bound to a connection. The lock is lost with the
-// connection, and the holder is not told. It has no token, it does not work with Galera, and each
-// waiter needs a connection.
+// GET_LOCK, the lock function of the server, is bound to a connection. It is lost with that, and the
+// holder is not told. It has no token and does not work with Galera, and each waiter needs a connection.
 //
 // # What it promises
 //
@@ -33,19 +32,17 @@
 //   - All programs write to one server, the primary, and it keeps the transactions that it has
 //     committed: innodb_flush_log_at_trx_commit is 1, and sync_binlog too if there are replicas.
 //     Otherwise a power cut loses the newest grants.
-//   - The server's clock is not set forward while locks are held, because that ends grants
-//     early by the same time. Setting it back makes dead grants last longer. Tokens grow either
-//     way.
+//   - The server's clock is not set forward while locks are held, because that ends grants early by
+//     the same time. Setting it back makes dead grants last longer. Tokens grow either way.
 //   - Each connection is a session of its own. A proxy that shares sessions between clients
 //     (multiplexing) does not work.
 //   - Nobody changes the tables by other means. Reading them is safe.
 //
 // Failover to a replica loses the grants that it did not have yet: with asynchronous replication
 // two holders are possible for up to a TTL, and tokens make that harmless where they are checked.
-// Tokens still grow, because they are at least the time of the grant in microseconds, unless the
-// clock of the new primary is behind that of the old one. With semi-synchronous replication that
-// waits for a replica (rpl_semi_sync_master_wait_point=AFTER_SYNC and a long timeout) a committed
-// grant is at a replica.
+// Tokens still grow, unless the clock of the new primary is behind that of the old one. With
+// semi-synchronous replication that waits for a replica (rpl_semi_sync_master_wait_point=AFTER_SYNC and a
+// long timeout) a committed grant is at a replica.
 //
 // Group replication and Galera: let all programs use one member. Then everything above holds, and a
 // failover keeps grants if the new member has applied all transactions
@@ -59,18 +56,14 @@
 // that arrives within that time is not granted. If it arrives even later, or if its program has died,
 // the name may stay locked, without a holder that knows of it, until the TTL of the request is over.
 //
-// # Time
+// # Time and tokens
 //
-// All times are the server's, in UTC and microseconds. Time zones and session settings do not
-// matter, and neither do the clocks of clients.
+// All times are the server's. Time zones, session settings and the clocks of clients do not matter.
 //
-// # Tokens
-//
-// A token is about the time of its grant in microseconds since 1970, below 2^53 until the year
-// 2255, and greater than all earlier tokens of its name. The row of a name keeps its last token
-// for some seconds after the release. It is removed when the floor for new rows is above that
-// token, so tokens grow even if the clock is set back afterwards. If the tables are lost, tokens
-// continue from the clock.
+// A token is about the time of its grant in microseconds since 1970, below 2^53 until the year 2255, and
+// greater than all earlier tokens of its name. The row of a name keeps its last token for some seconds
+// after the release, until the floor for new rows is above it, so tokens grow even if the clock is set
+// back afterwards. If the tables are lost, tokens continue from the clock.
 //
 // # Waiting
 //
@@ -79,10 +72,9 @@
 // them less often the longer the queue does not move. A waiter learns of its turn after at most about
 // a sixteenth of the time that it has had its place, and at most two and a half seconds.
 //
-// A waiter that dies keeps its place for five seconds. A waiter that only keeps its place does not
-// lock the row of the name, so that many waiters do not delay the renewals of the holder. A call on
-// a contended name reads all its waiters: hundreds of waiting processes on one name are fine,
-// thousands are not.
+// A waiter that dies keeps its place for five seconds. Waiters that only keep their places do not delay
+// the renewals of the holder. A call on a contended name reads all its waiters: hundreds of waiting
+// processes on one name are fine, thousands are not.
 //
 // # Connections
 //
@@ -92,10 +84,9 @@
 // connection is closed, and the next call opens another. A user with MAX_USER_CONNECTIONS needs two
 // connections for each program, and those of the application.
 //
-// Connections that are not in use are closed after 15 seconds. If the application uses up its pool
-// after that, calls fail as if the server did not answer, with an error that says so, and a lease
-// that is not renewed until its deadline is lost. Leases with a TTL of up to 40 seconds keep the
-// connection that renews them.
+// Connections that are not in use are closed after 15 seconds. If the application uses up its pool after
+// that, calls fail, with an error that says so, and a lease that is not renewed until its deadline is
+// lost. Leases with a TTL of up to 40 seconds keep the connection that renews them.
 //
 // The settings of a *sql.DB do not matter: a connection gets a session of its own (the database that
 // New found, autocommit, READ COMMITTED, so that no locks on gaps between rows are taken) and is
@@ -106,34 +97,31 @@
 // names is not free, the statement fails in the server with error 1690, which callers do not see.
 //
 // Calls on a contended name need a transaction of some round trips, unless they are refused without a
-// place in the queue, or only keep their place. A client that is stopped within
-// one keeps the rows of its names locked until the server ends its connection, after 20 seconds.
-// Calls on those names fail meanwhile, the first one after a second, with an error that says so, and
-// waiters that have to be granted or removed may lose their places. Calls and renewals of other names
-// that share a transaction with the first one are late by that second. Later calls do not wait for
-// these rows for five seconds, and then one of them waits for a second again. Use a TTL of several
-// seconds, so that this delay costs no lease on other names.
+// place in the queue, or only keep their place. A client that is stopped within one keeps the rows of its
+// names locked until the server ends its connection, after 20 seconds. Calls on those names fail
+// meanwhile, with an error that says so, and waiters that have to be granted or removed may lose their
+// places. Every five seconds one of these calls waits for a second. Calls and renewals of other names that
+// share its transaction are late by that second. Use a TTL of several seconds, so that this costs no other lease.
 //
-// While a backup locks the tables, no lease can be renewed, and those whose TTL ends are lost.
-// mysqldump locks them unless it is called with --single-transaction, and so does FLUSH TABLES
-// WITH READ LOCK.
+// While a backup locks the tables, no lease can be renewed, and those whose TTL ends are lost. FLUSH TABLES
+// WITH READ LOCK locks them, and so does mysqldump unless it is called with --single-transaction.
 //
 // # Tables and rights
 //
 // New and Open create the tables holdfast_names, holdfast_claims and holdfast_meta if they do not
 // exist. With create=false in the URL, or [NoCreate], they return an error instead: create them
-// with [Migrate], with holdfast migrate, or run the output of holdfast schema. Rows of released
-// names are removed by the programs that are running, after ten to thirty seconds. After the last
-// program has ended, they stay until the next one takes a lock. A program needs these rights:
+// with [Migrate], with holdfast migrate, or run the output of holdfast schema. Programs that are running
+// remove the rows of released names after ten to thirty seconds; without one, rows stay until the next
+// program takes a lock. A program needs these rights:
 //
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON `locks`.`holdfast_names` TO 'app'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON `locks`.`holdfast_claims` TO 'app'@'%';
 //	GRANT SELECT, UPDATE (low, swept) ON `locks`.`holdfast_meta` TO 'app'@'%';
 //
-// The tables have a version. A program continues to work with tables of a later version if that
-// version only adds to them. If a later version is not compatible, it says so in the tables
-// first: older programs notice that within two seconds and stop granting locks, and only then
-// does the migration continue. So programs of both versions never hold one name at the same time.
+// The tables have a version. A program continues to work with tables of a later version that only adds to
+// them. A later version that is not compatible says so in the tables first: older programs stop granting
+// locks within two seconds, and only then does the migration continue. So programs of both versions never
+// hold one name at the same time.
 //
 // # URL
 //

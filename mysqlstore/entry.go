@@ -14,8 +14,7 @@ import (
 const (
 	unit = time.Microsecond // of times in the tables
 
-	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
-	// delays the next one for that long. A live waiter that is paused for longer loses its place.
+	// heartbeat is how long a waiter that stopped asking keeps its place and delays the next one.
 	heartbeat = 5 * time.Second
 )
 
@@ -33,8 +32,7 @@ func claimKey(name string, seq int64, id store.ID) string {
 	return fmt.Sprintf("name = %s AND seq = %d AND id = %s", literal(name), seq, idLiteral(id))
 }
 
-// An entry holds the live grants and waiters of a name, within one transaction. It implements
-// [rules.Name], and records what has to be written.
+// An entry is the [rules.Name] of one transaction. It records what has to be written.
 type entry struct {
 	rules.Loaded
 	s       *Store
@@ -47,9 +45,8 @@ type entry struct {
 
 	first *rules.Claim // the holder in the row of the name; the others are in the claims
 
-	// ended are identities that released the name or left while one of their requests had no
-	// reply. Such a request may arrive later and must not be granted, because no client would
-	// know of the grant.
+	// ended are identities that released the name or left while one of their requests had no reply. Such
+	// a request may arrive later and must not be granted, because no client would know of it.
 	ended []*rules.Claim
 
 	dirty   bool                  // the row has to be written
@@ -103,7 +100,7 @@ func (e *entry) others() (others []*rules.Claim) {
 	return others
 }
 
-// noteEnd records that a later request of an identity must not be granted.
+// noteEnd adds an identity to ended.
 func (e *entry) noteEnd(id store.ID) {
 	if e.row && !e.hasEnded(id) {
 		c := &rules.Claim{ID: id, Seq: seqEnded, Since: e.call.Now, Until: e.call.Now + expiring.Late.Microseconds()}
@@ -147,8 +144,7 @@ func (e *entry) Dequeue(w *rules.Claim) {
 	e.drops = append(e.drops, claimKey(e.name, w.Seq, w.ID))
 }
 
-// Wake tells a waiter to ask again. It does so through the waiter's row, unless the waiter is in
-// this process.
+// Wake tells a waiter to ask again: through its row, unless it is in this process.
 func (e *entry) Wake(w *rules.Claim) {
 	key := wake.Key{Name: e.name, ID: w.ID}
 	e.woken = append(e.woken, key)

@@ -23,8 +23,7 @@ const (
 	// dialTimeout bounds one attempt to connect. The caller's context bounds it as well.
 	dialTimeout = 5 * time.Second
 
-	// leastConns is how many connections a store needs. An application that shares its pool needs
-	// one more.
+	// leastConns is how many connections a store needs, beside those of an application.
 	leastConns = 2
 
 	// setUpTimeout bounds how long New checks the tables, and creates them if they are missing.
@@ -57,18 +56,16 @@ func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix }
 // NoCreate makes New return an error if the tables do not exist, instead of creating them.
 func NoCreate() Option { return func(c *config) { c.keepOut = true } }
 
-// New returns a store in the current database of a connection of db. It stays in that database if
-// the application later runs USE on its connections. It takes at most two of the
-// connections, keeps them while they are in use, and sets up their sessions for itself. They do
-// not return to the pool, which opens others instead. The settings of db do not matter, except
-// that its connections must reach the primary, be able to write and be sessions of their own: a
-// proxy that shares sessions between clients does not work. MaxOpenConns must be 3 or more, or 0.
-// Every further store on the same pool needs two more.
+// New returns a store in the current database of a connection of db, even if the application later runs
+// USE. It takes at most two of the connections, keeps them while they are in use, and sets up their
+// sessions for itself. They do not return to the pool, which opens others instead. The settings of db do
+// not matter, except that its connections must reach the primary, be able to write and be sessions of
+// their own: a proxy that shares sessions between clients does not work. MaxOpenConns must be 3 or more,
+// or 0. Every further store on the same pool needs two more. Closing the store does not close db.
 //
 // If the tables do not exist, New creates them (see [NoCreate] and [Migrate]). It returns an error
 // that matches store.ErrInvalid if db is nil, for a malformed prefix, for a pool or a user that is
-// limited to too few connections, and for tables that need a newer version of this package. Closing
-// the store does not close db.
+// limited to too few connections, and for tables that need a newer version of this package.
 func New(db *sql.DB, opts ...Option) (*Store, error) {
 	var c config
 	for _, opt := range opts {

@@ -15,9 +15,8 @@ import (
 )
 
 // plain makes the calls whose names no other client holds or waits for, those of waiters that keep
-// their places, and those that are refused without a place. One or a few statements are enough for all
-// of a kind. It returns the other calls, or all calls if the server allows no more prepared statements.
-// If it fails, all calls have failed.
+// their places, and those that are refused without a place, with a few statements for all of a kind. It
+// returns the other calls. If it fails, all calls have failed.
 func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var takes, blocks, stays, drops, extends []*call
 	for _, one := range calls {
@@ -67,16 +66,14 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	return rest, nil
 }
 
-// errNotAll is the error of a statement that can change all of its rows or none, and must be left to a
-// transaction.
+// errNotAll leaves calls to a transaction, because only some of them are plain.
 var errNotAll = errors.New("not all")
 
 // readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
 // a moment ago. The caller has the lane of Acquire.
 //
-// Reading them in the statement that acquires would double its cost. A floor that is metaFresh
-// old is good enough, because rows are removed only if their tokens are below a floor that is
-// much older: see sweepEvery. A migration to an incompatible version must wait that long.
+// Reading them in the statement that acquires would double its cost. A floor that is metaFresh old is good
+// enough: see sweepEvery. A migration to an incompatible version must wait that long.
 func (s *Store) readMeta(ctx context.Context, c *conn) error {
 	if time.Since(s.metaRead) < metaFresh {
 		return nil
@@ -93,8 +90,8 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// takePlain grants names that are free and have no waiters, either all or none. It returns the
-// calls that it did not grant. The caller has called readMeta.
+// takePlain grants names that are free and have no waiters, either all or none. The caller has called
+// readMeta.
 func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.name, b.name) }) // the order of locks
 	statement, size, err := c.acquire.prepared(ctx, c, len(calls), s.sql.acquireOf)
@@ -128,11 +125,10 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 	return nil, nil
 }
 
-// refuse refuses requests without locking rows. A waiter asks again several times per
-// heartbeat, to keep its place, and clients may try to take one name all the time. If each of them locked
-// the row of the name, they would delay each other and, worse, the renewals of the holder. It returns the
-// calls that it did not make: those that have to write more than the claim of a waiter that keeps its
-// place. These are made in transactions.
+// refuse refuses requests without locking rows. Waiters that keep their places, and clients that try to
+// take a name all the time, would otherwise delay each other and, worse, the renewals of the holder. It
+// returns the calls that it did not make: those that have to write more than the claim of a waiter that
+// keeps its place. These are made in transactions.
 //
 // What it reads may be old by then. That does no harm: whoever made a place free meanwhile has woken
 // the first waiter, and that waiter then asks in a transaction. If the claim was removed or rung
@@ -181,8 +177,7 @@ func (s *Store) refuse(ctx context.Context, c *conn, calls []*call) (rest []*cal
 	return rest, nil
 }
 
-// refuse answers a request, and returns its waiter if it keeps a place. It is not ok if the request has to
-// be made in a transaction.
+// refuse answers a request, and returns its waiter if it keeps a place. If not ok, it needs a transaction.
 func (e *entry) refuse(one *call) (w *rules.Claim, ok bool) {
 	if e == nil || !e.usable {
 		return nil, false
@@ -200,8 +195,7 @@ func (e *entry) refuse(one *call) (w *rules.Claim, ok bool) {
 	return w, err == nil && !one.answer.Granted() && !e.call.Freed
 }
 
-// dropPlain releases names that no other client holds or waits for. It returns the calls that it
-// did not make, which are all of them if one was not plain.
+// dropPlain releases names that no other client holds or waits for, either all or none.
 func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	statement, size, err := c.release.prepared(ctx, c, len(calls), s.sql.releaseOf)
 	if err != nil {
@@ -231,8 +225,8 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 	return nil, err
 }
 
-// extendPlain extends grants with equal parameters, each the only grant of its name. It returns the calls
-// that it did not make, which are all of them if one was not plain or its grant is gone.
+// extendPlain extends grants with equal parameters, each the only grant of its name. If one is not, or is
+// gone, all are made again.
 func (s *Store) extendPlain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	first := calls[0].renewal
 	names, ids := make([]string, len(calls)), make([]string, len(calls))

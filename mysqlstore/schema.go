@@ -70,8 +70,7 @@ func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
 	return setUp(ctx, db, func(c *conn) error { return migrate(ctx, c, prefix) })
 }
 
-// setUp calls f with a connection of the pool whose session is set up for it: the application may
-// have turned off autocommit.
+// setUp calls f with a connection whose session is set up: the application may have turned off autocommit.
 func setUp(ctx context.Context, db *sql.DB, f func(c *conn) error) error {
 	if db == nil {
 		return errNoPool
@@ -114,8 +113,7 @@ var errNoPool = fmt.Errorf("%w: mysql store: db is nil", store.ErrInvalid)
 
 var errNoTables = errors.New("the tables of the locks do not exist in this database")
 
-// checkVersion returns nil if the tables can be used, and otherwise an error that says what to
-// do.
+// checkVersion returns nil if the tables can be used, and otherwise an error that says what to do.
 func checkVersion(ctx context.Context, c *conn, prefix string) error {
 	var found, compatible int
 	err := c.QueryRowContext(ctx, withTables("SELECT version, compatible FROM {{meta}} WHERE one = 1", prefix)).Scan(&found, &compatible)

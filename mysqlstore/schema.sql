@@ -2,9 +2,8 @@
 --
 -- Data is what only transactions and listings need, as text: mode (1 exclusive, 2 shared, 3
 -- permits), state (0 held, 1 done, 2 cooling), number of tokens of the newest block, weight, limit,
--- first token of the newest block, length of the owner in bytes, owner and meta. There is a space
--- after each number. With a column for each of them, taking and releasing a lock took 1.2 times as
--- long.
+-- first token of the newest block, length of the owner in bytes, owner and meta. There is a space after
+-- each number. With a column for each of them, taking and releasing a lock took 1.2 times as long.
 
 -- A name that was used lately has a row here. It holds a grant while until is in the future.
 -- Further holders of a name, and its waiters, are in the claims. The row outlives the grant for some

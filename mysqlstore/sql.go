@@ -9,21 +9,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// nowSQL is the server's clock in µs since 1970. It does not depend on the time zone. Throughout
-// a statement it is the time at which the statement began. A statement that had to wait for a row
-// therefore sees an early time. That is safe, because it ends its own grant early and those of
-// others late.
+// nowSQL is the server's clock in µs since 1970, in any time zone. Throughout a statement it is the time at
+// which it began. That is safe for a statement that had to wait for a row, because it ends its own grant
+// early and those of others late.
 const nowSQL = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
 
 // grantColumns are common to names and claims.
 const grantColumns = "id, since, until, data"
 
-// maxFast bounds tokens that a single statement grants. Above it, the transaction checks that
-// there are tokens left.
+// maxFast bounds the floors of single statements. Above it, a transaction checks that tokens are left.
 const maxFast = store.MaxToken / 2
 
-// session are the statements that set up the session of a connection, whatever the settings of the
-// application's connections are.
+// session sets up the session of a connection, whatever the settings of the application's are.
 var session = []string{
 	// Without locks on gaps between rows, transactions on different names do not block each other.
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
@@ -96,8 +93,7 @@ func newStatements(prefix string) statements {
 	return st
 }
 
-// acquireRow is a row that acquire inserts. LAST_INSERT_ID puts the time into the reply, and the
-// client computes the tokens from it.
+// acquireRow is a row that acquire inserts. LAST_INSERT_ID replies with the time, which gives the tokens.
 const acquireRow = "(?, ?, LAST_INSERT_ID({{now}}), since + ?, GREATEST(since, ?) + ?, ?)"
 
 // unrepeated is the part of acquire that is false for a row that was repeated to fill the statement.
@@ -134,8 +130,7 @@ func assignments(columns string) string {
 	return strings.Join(list, ", ")
 }
 
-// literal returns bytes as a hexadecimal literal, which means the same in every SQL mode and
-// character set.
+// literal returns bytes in hexadecimal, which means the same in every SQL mode and character set.
 func literal(s string) string {
 	if s == "" {
 		return "''"

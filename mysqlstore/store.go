@@ -59,8 +59,7 @@ type Store struct {
 
 	unanswered expiring.Set[store.ID] // identities of Acquire requests that may still arrive
 
-	// stuck has the names whose rows calls have waited for in vain, for stuckFor. In most cases a hung
-	// client has locked them.
+	// stuck has the names whose rows calls have waited for in vain, mostly because a client hangs.
 	stuck expiring.Set[string]
 
 	waits waits
@@ -156,8 +155,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 // contexts, because that of the caller has not ended.
 func (s *Store) noReply() error { return s.usedUp(bounded.ErrNoReply) }
 
-// usedUp returns the error of a call without a reply. If the pool is used up, it adds that to the
-// error.
+// usedUp adds to the error of a call without a reply that the pool is used up, if it is.
 func (s *Store) usedUp(err error) error {
 	if stats := s.db.Stats(); stats.MaxOpenConnections > 0 && stats.InUse == stats.MaxOpenConnections {
 		return fmt.Errorf("all %d connections of the pool are in use: %w", stats.InUse, err)
@@ -242,8 +240,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	}})
 }
 
-// Break ends a grant or a kept record by force: see [store.Store]. It returns [store.ErrNotHeld]
-// if that identity does not hold the name.
+// Break ends a grant or a kept record by force: see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.do(ctx, s.gives, &call{name: name, do: func(e *entry) error {
 		if h := e.Holder(id); h != nil && h.State == store.Held {
@@ -290,10 +287,10 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return nil, s.explain(ctx, s.noReply())
 }
 
-// renew makes renewals. The end of ctx does not end those that were sent: finding out which rows a
-// hung client has locked may take longer than the caller waits, and the next renewal must know. A
-// client with many contended names renews each of them before it hands it over. Such renewals of
-// single grants share transactions. Otherwise those of other leases would be late.
+// renew makes renewals. The end of ctx does not end those that were sent: finding out which rows a hung
+// client has locked may take longer than the caller waits, and the next renewal must know. A client
+// renews each contended name before it hands it over. Such renewals of single grants share transactions.
+// Otherwise those of other leases would be late.
 func (s *Store) renew(ctx context.Context, calls []*call) error {
 	if len(calls) == 1 {
 		_, err := s.gives.calls.Do(ctx, calls[0], func() { s.gives.send(context.Background(), calls) })

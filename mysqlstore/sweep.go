@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// A row of a name that is not in use holds its last token, so that a later grant has a greater
-// one even if the server's clock was set back. It is removed when meta.low guarantees the same.
-// Low is raised to the clock in each sweep, and a row is removed by a later sweep if all its
-// tokens are at most the low of the previous sweep. By then no client uses an older low, because
-// a client reads it every metaFresh, and a statement ends after callTimeout. If the clock was set
-// back, the previous sweep may have been a moment ago. So a row also stays while its tokens are
-// ahead of the clock.
+// A row of a name that is not in use holds its last token, so that a later grant has a greater one even if
+// the server's clock was set back. It is removed when meta.low guarantees the same. Low is raised to the
+// clock in each sweep, and a row is removed by a later sweep if all its tokens are at most the low of the
+// previous sweep. By then no client uses an older low, because a client reads it every metaFresh, and a
+// statement ends after callTimeout. If the clock was set back, the previous sweep may have been a moment
+// ago. So a row also stays while its tokens are ahead of the clock.
 const (
 	sweepEvery = 10 * time.Second
 	sweepIdle  = 5 * time.Second // a row that was used recently may be used again soon

@@ -10,12 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// MySQL cannot push. A store that has waiters therefore polls their rows to see whether another
-// process has told one of them to ask again. One statement reads all rows that are due. The first
-// waiter is checked most often, the others in proportion to their place, and all of them less
-// often the longer the queue does not move. So the delay with which a waiter learns of its turn
-// is a fraction of that time. After half a minute a waiter is no longer checked between two of its
-// requests.
+// MySQL cannot push, so a store polls the rows of its waiters, as the package documentation says. After
+// half a minute a waiter is no longer checked between two of its requests.
 //
 // Other ways need a connection for each client that waits (SLEEP in a statement) or for each name
 // (GET_LOCK, which does not work with Galera either).
@@ -52,8 +48,7 @@ func (p *waits) expect(key wake.Key, seq int64, place int) {
 	w.Value.setPlace(seq, place)
 }
 
-// stay records that an identity was refused again, at its place. A change since the last call of
-// expect wakes it.
+// stay is like expect, but a change since the last call of expect wakes the identity, too.
 func (p *waits) stay(key wake.Key, seq int64, place int) {
 	p.Lock()
 	defer p.Unlock()
@@ -138,8 +133,8 @@ func (s *Store) poll() {
 	}
 }
 
-// due returns the waiters to check now and their seq, and the time until the next check. If there
-// are no waiters, it ends polling.
+// due returns the waiters to check now and their seq, and the time until the next check. Without waiters
+// it ends polling.
 func (p *waits) due(now time.Time) (due map[wake.Key]int64, next time.Duration, any bool) {
 	p.Lock()
 	defer p.Unlock()
