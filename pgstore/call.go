@@ -275,10 +275,7 @@ func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call, 
 		slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.req.Name, b.req.Name) })
 	}
 	sql, arguments := s.statement(calls, skip)
-	rows, err := conn.Query(ctx, sql, arguments...)
-	if err != nil {
-		return err
-	}
+	rows, _ := conn.Query(ctx, sql, arguments...) // the error is in rows, too
 	defer rows.Close()
 	next := 0
 	for ; rows.Next(); next++ {
@@ -291,7 +288,7 @@ func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call, 
 			return err
 		}
 		if calls[next].reply.Fresh {
-			s.sweeps.add(1)
+			s.sweeps.add()
 		}
 	}
 	return rows.Err()
@@ -393,23 +390,22 @@ type callStatements struct {
 	release string // one Release of an identity that has no request in flight
 	one     string // one call of any kind
 	several string // several calls of any kind
+	list    string
 }
 
 func callStatementsOf(quotedSchema string, version int) callStatements {
-	call := func(function string, n int) string {
-		return functionCall(quotedSchema, fmt.Sprintf("%s_v%d", function, version), n)
-	}
-	return callStatements{call("acquire", 10), call("release", 2), call("one", 14), call("call", 17)}
-}
-
-// functionCall returns the statement that calls a function with n arguments.
-func functionCall(quotedSchema, function string, n int) string {
-	sql := "SELECT " + quotedSchema + "." + function + "("
-	for i := range n {
-		if i > 0 {
-			sql += ", "
+	call := func(function string, n int) string { // with n arguments
+		sql := fmt.Sprintf("%s.%s_v%d($1", quotedSchema, function, version)
+		for i := 2; i <= n; i++ {
+			sql += fmt.Sprintf(", $%d", i)
 		}
-		sql += fmt.Sprintf("$%d", i+1)
+		return sql + ")"
 	}
-	return sql + ")"
+	return callStatements{
+		acquire: "SELECT " + call("acquire", 10),
+		release: "SELECT " + call("release", 2),
+		one:     "SELECT " + call("one", 14),
+		several: "SELECT " + call("call", 17),
+		list:    "SELECT name, holders, waiters FROM " + call("list", 4),
+	}
 }

@@ -2,8 +2,7 @@ package pgstore
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,10 +11,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
-
-func listStatement(quotedSchema string) string {
-	return fmt.Sprintf("SELECT name, holders, waiters FROM %s.list_v%d($1, $2, $3, $4)", quotedSchema, version)
-}
 
 // List returns one page of names: see [store.Store]. Pages are sorted by the bytes of names, and
 // the cursor is the last name of the previous page.
@@ -37,56 +32,28 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 }
 
 func (s *Store) page(ctx context.Context, q store.Query, limit int) (page store.Page, err error) {
-	rows, err := s.pool.Query(ctx, s.listSQL, pgx.QueryExecModeExec, q.Name, q.Prefix, q.Cursor, limit)
-	if err != nil {
-		return page, err
+	type name struct {
+		Name            string
+		Holders, Queued []row // from JSON
 	}
-	defer rows.Close()
-	n := 0
-	for rows.Next() {
-		var lock store.Lock
-		var holders, waiters []byte
-		if err := rows.Scan(&lock.Name, &holders, &waiters); err != nil {
-			return page, err
+	rows, _ := s.pool.Query(ctx, s.sql.list, pgx.QueryExecModeExec, q.Name, q.Prefix, q.Cursor, limit) // the error is in rows, too
+	names, err := pgx.CollectRows(rows, pgx.RowToStructByPos[name])
+	for _, n := range names {
+		lock := store.Lock{Name: n.Name, Holders: holdersOf(n.Holders)}
+		for _, r := range slices.Concat(n.Holders, n.Queued) {
+			lock.Limit = max(lock.Limit, r.Lim)
 		}
-		if n++; n == limit && q.Name == "" {
-			page.Next = lock.Name
-		}
-		if err := fill(&lock, holders, waiters); err != nil {
-			return page, err
+		for _, r := range n.Queued {
+			lock.Waiters = append(lock.Waiters, store.Waiter{
+				ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Age: time.Duration(r.Age) * time.Microsecond,
+			})
 		}
 		if lock.Holders != nil || lock.Waiters != nil {
 			page.Locks = append(page.Locks, lock)
 		}
 	}
-	return page, rows.Err()
-}
-
-func fill(lock *store.Lock, holders, waiters []byte) error {
-	held, err := readRows(holders)
-	if err != nil {
-		return err
+	if len(names) == limit && q.Name == "" {
+		page.Next = names[limit-1].Name
 	}
-	queued, err := readRows(waiters)
-	if err != nil {
-		return err
-	}
-	lock.Holders = holdersOf(held)
-	for _, r := range held {
-		lock.Limit = max(lock.Limit, r.Lim)
-	}
-	for _, r := range queued {
-		lock.Limit = max(lock.Limit, r.Lim)
-		lock.Waiters = append(lock.Waiters, store.Waiter{
-			ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Age: time.Duration(r.Age) * time.Microsecond,
-		})
-	}
-	return nil
-}
-
-func readRows(text []byte) (rows []row, err error) {
-	if len(text) > 0 {
-		err = json.Unmarshal(text, &rows)
-	}
-	return rows, err
+	return page, err
 }

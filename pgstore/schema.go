@@ -114,8 +114,7 @@ func Migrate(ctx context.Context, db Beginner, schema string) error {
 	if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", int64(migrationLock)), pgx.QueryExecModeExec); err != nil {
 		return explain(err)
 	}
-	found, err := checkSchema(ctx, tx, schema)
-	if found || err != nil && !errors.Is(err, errNoSchema) {
+	if err := checkSchema(ctx, tx, schema); !errors.Is(err, errNoSchema) {
 		return err
 	}
 	if _, err := tx.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol); isCode(err, "42501") { // the advice of explain is for roles that lock
@@ -129,49 +128,41 @@ func Migrate(ctx context.Context, db Beginner, schema string) error {
 var errNoSchema = errors.New("the tables and functions of the locks do not exist in this database")
 
 type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// checkSchema reports whether the functions that this package calls exist. If they do not exist,
-// it returns an error that says what to do.
-func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
+// checkSchema returns nil if the functions that this package calls exist, and otherwise an error that
+// says what to do.
+func checkSchema(ctx context.Context, db querier, schema string) error {
 	quoted, err := quoteSchema(schema)
 	if err != nil {
-		return false, err
+		return err
 	}
 	const query = `SELECT current_setting('server_encoding'), current_setting('client_encoding'), current_setting('default_transaction_isolation'),
 		coalesce((SELECT bool_or(proname = $2) FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
 			WHERE s.nspname = $1), false),
 		coalesce((SELECT string_agg(substr(proname, 7), ' ' ORDER BY length(proname), proname) FROM pg_catalog.pg_proc p
 			JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $1 AND proname LIKE 'call\_v%'), '')`
-	rows, err := db.Query(ctx, query, pgx.QueryExecModeExec, cmp.Or(schema, DefaultSchema), fmt.Sprintf("call_v%d", version))
-	if err != nil {
-		return false, explain(err)
-	}
-	type state struct {
-		Encoding       string
-		ClientEncoding string
-		Isolation      string
-		Found          bool
-		Versions       string
-	}
-	is, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[state])
+	var encoding, clientEncoding, isolation, versions string
+	var found bool
+	err = db.QueryRow(ctx, query, pgx.QueryExecModeExec, cmp.Or(schema, DefaultSchema), fmt.Sprintf("call_v%d", version)).
+		Scan(&encoding, &clientEncoding, &isolation, &found, &versions)
 	switch {
 	case err != nil:
-		return false, explain(err)
-	case is.Encoding != "UTF8":
-		return false, fmt.Errorf("%w: the encoding of the database is %s; use one with the encoding UTF8", store.ErrUnsupported, is.Encoding)
-	case is.ClientEncoding != "UTF8": // the server would convert names, and clients would not exclude each other
-		return false, fmt.Errorf("%w: client_encoding is %s for these connections; set it to UTF8, for the pool, the role or the database", store.ErrUnsupported, is.ClientEncoding)
-	case is.Isolation != "read committed":
-		return false, fmt.Errorf("%w: default_transaction_isolation is %s for these connections; %s", store.ErrUnsupported, is.Isolation, advice[badIsolation])
-	case is.Found:
-		return true, nil
-	case is.Versions == "":
-		return false, fmt.Errorf("schema %s: %w; run holdfast migrate, or the output of holdfast schema", quoted, errNoSchema)
+		return explain(err)
+	case encoding != "UTF8":
+		return fmt.Errorf("%w: the encoding of the database is %s; use one with the encoding UTF8", store.ErrUnsupported, encoding)
+	case clientEncoding != "UTF8": // the server would convert names, and clients would not exclude each other
+		return fmt.Errorf("%w: client_encoding is %s for these connections; set it to UTF8, for the pool, the role or the database", store.ErrUnsupported, clientEncoding)
+	case isolation != "read committed":
+		return fmt.Errorf("%w: default_transaction_isolation is %s for these connections; %s", store.ErrUnsupported, isolation, advice[badIsolation])
+	case found:
+		return nil
+	case versions == "":
+		return fmt.Errorf("schema %s: %w; run holdfast migrate, or the output of holdfast schema", quoted, errNoSchema)
 	}
-	return false, fmt.Errorf("%w: schema %s serves programs of version %s, and this one has version %d; run the holdfast migrate of the newest version, or update this program",
-		store.ErrInvalid, quoted, is.Versions, version)
+	return fmt.Errorf("%w: schema %s serves programs of version %s, and this one has version %d; run the holdfast migrate of the newest version, or update this program",
+		store.ErrInvalid, quoted, versions, version)
 }
 
 // isCode reports whether an error of the server has one of these codes.

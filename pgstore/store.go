@@ -66,10 +66,9 @@ var _ store.Store = (*Store)(nil)
 // A Store keeps locks in a PostgreSQL database. Make one with [New], or open it by its URL: see
 // the package documentation. It is safe for concurrent use.
 type Store struct {
-	pool    *pgxpool.Pool
-	schema  string // quoted
-	sql     callStatements
-	listSQL string
+	pool   *pgxpool.Pool
+	schema string // quoted
+	sql    callStatements
 
 	unprepared atomic.Bool // see execMode
 
@@ -165,17 +164,14 @@ func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err
 	if err != nil {
 		return nil, err
 	}
-	_, err = checkSchema(ctx, pool, c.schema)
+	err = checkSchema(ctx, pool, c.schema)
 	if errors.Is(err, errNoSchema) && !c.noCreate {
 		err = Migrate(ctx, pool, c.schema)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s = &Store{
-		pool: pool, schema: quoted,
-		sql: callStatementsOf(quoted, version), listSQL: listStatement(quoted), heartbeat: heartbeat,
-	}
+	s = &Store{pool: pool, schema: quoted, sql: callStatementsOf(quoted, version), heartbeat: heartbeat}
 	s.life.Begin()
 	send := func(calls []*call) (refused bool) { return s.send(calls, false) }
 	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, int(own.MaxConns)), MaxBatch: maxCalls, Timeout: callTimeout, Send: send}

@@ -54,12 +54,9 @@ func (s *sweeps) end(after string) {
 	s.busy, s.after = false, after
 }
 
-// add counts names that were added.
-func (s *sweeps) add(n int) {
-	if n == 0 {
-		return
-	}
+// add counts a name that was added.
+func (s *sweeps) add() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fresh += n
+	s.fresh++
 }
