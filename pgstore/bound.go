@@ -12,13 +12,11 @@ import (
 
 const (
 	// connectTimeout bounds one attempt to connect, and each hook of the application. An attempt continues
-	// after the end of its call, and takes up one of the connections of the pool. The default of the pool
-	// is two minutes.
+	// after the end of its call, and takes up a connection of the pool, by default for two minutes.
 	connectTimeout = 5 * time.Second
 
 	// goodbye bounds how long the pool waits for the server to cancel the statement of a call whose caller
-	// gave up, and to end the connection, which takes up one of its connections. The default of the pool
-	// is 15 seconds.
+	// gave up, and to end the connection. That takes up a connection of the pool, by default for 15 seconds.
 	goodbye = time.Second
 
 	// pgxCancel is less than the time that pgx has to cancel a statement, which is 15 seconds. A dial that has

@@ -53,9 +53,8 @@ const (
 	// stuckFor is how long a name counts as stuck after its row was last found locked.
 	stuckFor = time.Minute
 
-	// rowPatience is how long calls on one name wait for a row that another session has locked. A
-	// statement waits for less, the lock_timeout of the functions, because it keeps the rows of its
-	// other names locked meanwhile.
+	// rowPatience is how long calls on one name wait for a row that another session has locked. A statement
+	// waits for less, the lock_timeout of the functions, because it keeps other rows locked meanwhile.
 	rowPatience = time.Second
 )
 
@@ -95,8 +94,7 @@ type reply struct {
 	Fresh   bool // a row was added
 }
 
-// read parses the outcome of a call: JSON, or only the token of a grant, or an empty text for
-// success.
+// read parses the outcome of a call: JSON, or the token of a grant, or an empty text for success.
 func (c *call) read(text []byte) (err error) {
 	c.answered, c.reply = true, reply{}
 	switch {
@@ -125,8 +123,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	}
 	begin := time.Now()
 	err := s.doIn(ctx, b, c)
-	// A statement with other names hardly waits for the row, which other clients may have locked for
-	// the moment of their calls only.
+	// A statement with other names hardly waits for the row, which may be locked for a moment only.
 	for err == errLocked && time.Since(begin) < callTimeout/2 {
 		rest, cancel := context.WithTimeout(ctx, callTimeout-time.Since(begin))
 		again := &call{op: c.op, req: c.req, keep: c.keep}
@@ -344,10 +341,9 @@ var inText = pgx.QueryResultFormats{pgx.TextFormatCode}
 
 func uuid(id store.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
-// execMode returns how to send statements. Prepared statements cost the server half as much, but
-// poolers do not keep them. Behind a pooler, statements are neither prepared nor described first,
-// because that would need a second round trip. The server keeps the plans of the statements
-// inside the functions in any case.
+// execMode returns how to send statements. Prepared statements cost the server half as much, but poolers
+// do not keep them. Behind a pooler, statements are not even described first, because that would need a
+// second round trip.
 func (s *Store) execMode() pgx.QueryExecMode {
 	if s.unprepared.Load() {
 		return pgx.QueryExecModeExec
@@ -355,9 +351,9 @@ func (s *Store) execMode() pgx.QueryExecMode {
 	return pgx.QueryExecModeCacheStatement
 }
 
-// queueFlag says for an Acquire whether it joins the queue. For a call that ends a grant, it says
-// whether an Acquire of that identity may have no reply. Such an Acquire may arrive later and must
-// not be granted. Only the holder knows that, so it is true for every Break. A renewal ends nothing.
+// queueFlag says for an Acquire whether it joins the queue, and for a call that ends a grant whether an
+// Acquire of that identity may still arrive, which must not be granted. Only the holder knows that, so it
+// is true for every Break.
 func (s *Store) queueFlag(c *call) bool {
 	switch c.op {
 	case opAcquire:
@@ -370,8 +366,7 @@ func (s *Store) queueFlag(c *call) bool {
 	return s.unanswered.Has(c.req.ID)
 }
 
-// modeAndTTL returns the mode and the TTL of a call. For a Release with a Keep, it returns the
-// state and the time to keep.
+// modeAndTTL returns the mode and the TTL of a call. For a Keep, they are its state and time.
 func (c *call) modeAndTTL() (mode, ttl int64) {
 	if c.op == opKeep {
 		return int64(c.keep.State), microseconds(c.keep.For)

@@ -62,8 +62,7 @@ func (p *patient) value(sql string, into ...any) error {
 	return err
 }
 
-// readSettings reads the settings that the checks need, as they are in the session of this role.
-// Times and sizes are in the unit of each setting.
+// readSettings reads the settings of this session. Times and sizes are in the unit of each setting.
 func (p *patient) readSettings() (map[string]string, error) {
 	rows, _ := p.conn.Query(p.ctx, "SELECT name, coalesce(setting, '') FROM pg_settings", pgx.QueryExecModeExec) // the error is in rows, too
 	all := make(map[string]string)
@@ -118,14 +117,9 @@ func (p *patient) identity() store.Finding {
 }
 
 const (
-	// mostConnections is the percentage of the connections that may be in use, and mostQueue that
-	// of the queue of notifications.
-	mostConnections = 80
-	mostQueue       = 0.01
-
-	// mostIdle is the number of seconds after which the server should check that a silent client
-	// still exists.
-	mostIdle = 600
+	mostConnections = 80   // percentage that may be in use
+	mostQueue       = 0.01 // part of the queue of notifications that may be in use
+	mostIdle        = 600  // seconds after which the server should check that a silent client still exists
 
 	// mostAge is the age of the oldest snapshot, in transactions. A name that all of them locked or
 	// released is at least ten times slower by then.

@@ -6,9 +6,8 @@
 //
 //	c, err := holdfast.Open(ctx, "postgres://user:password@host:5432/database")
 //
-// Programs with a pool of connections of their own use [New]. For data of the same database that
-// is written in one transaction there are simpler ways: see [LockTx], and the section "Databases
-// without locks" below.
+// Programs with a pool of connections of their own use [New]. For data of the same database that is
+// written in one transaction, see [LockTx], and the section "Databases without locks" below.
 //
 // # What it promises
 //
@@ -26,14 +25,11 @@
 //     grants the name again while the lease of the old holder is still valid. The same happens if
 //     an administrator cancels a statement that waits for a replica (pg_cancel_backend): the server
 //     then reports success.
-//   - The clock of the server is not set forward while locks are held, and the clocks of
-//     primary and replica agree. A step forward ends grants earlier by that time, and two clients
-//     can then hold a lock until the deadline of the first. A step back makes dead grants last
-//     longer.
-//   - Transactions have the isolation level read committed, the default of PostgreSQL. Open, New
-//     and calls fail under other levels.
-//   - client_encoding is UTF8, the default, and is not changed later. Open and New fail with
-//     any other encoding.
+//   - The clock of the server is not set forward while locks are held, and the clocks of primary and
+//     replica agree. A step forward ends grants earlier by that time, and two clients can then hold a
+//     lock until the deadline of the first. A step back makes dead grants last longer.
+//   - Transactions have the default isolation level, read committed. Open, New and calls fail otherwise.
+//   - client_encoding is UTF8, the default, and is not changed later. Open and New fail otherwise.
 //
 // If an assumption is violated, tokens still grow, and a resource that checks them (package
 // fence/sqlfence) refuses the older holder.
@@ -47,13 +43,12 @@
 //
 // # Tokens
 //
-// A token is the time of its grant in microseconds since 1970, or the last token of that name
-// plus one, whichever is higher. So tokens grow even if the server restarts, the clock is set
-// back, or rows are removed, for which the schema keeps a floor. They also grow after a loss of
-// data, such as a failover to an old replica or a backup that is restored, unless the clock is
-// behind at that time, or the tokens of a name are ahead of it: because of a floor, or because a
-// program that uses the store directly reserves more than a million tokens of a name a second.
-// Tokens stay below 2^53 until the year 2255.
+// A token is the time of its grant in microseconds since 1970, or the last token of that name plus
+// one, whichever is higher, and below 2^53 until the year 2255. So tokens grow even if the server
+// restarts, the clock is set back, or rows are removed, for which the schema keeps a floor. They also
+// grow after a loss of data, such as a failover to an old replica or a backup that is restored, unless
+// the clock is behind at that time, or the tokens of a name are ahead of it: because of a floor, or
+// because a program that uses the store directly reserves more than a million of them a second.
 //
 // # Cost
 //
@@ -65,9 +60,8 @@
 //
 // While a transaction of the same database keeps a snapshot (pg_dump, a long report, a forgotten
 // BEGIN, a replication slot), the server must keep all versions of updated rows, and a name that is
-// locked thousands of times a second gets ten times slower within seconds. It is fast again when the
-// snapshot has ended. If hot names and long reports meet, keep the locks in a database of their own.
-// "holdfast doctor" warns of old snapshots.
+// locked thousands of times a second gets ten times slower within seconds. If hot names and long reports
+// meet, keep the locks in a database of their own. "holdfast doctor" warns of old snapshots.
 //
 // # Connections
 //
@@ -75,36 +69,31 @@
 // if New made it, with the configuration of a given pool. While a call waits for a lock, and for 30
 // seconds after that, it has one more connection, to listen.
 //
-// Another session may lock the row of a name, such as a forgotten transaction of an administrator in
-// psql. Calls for that name fail after one or two seconds, with an error that says so, and the lease of its
-// holder is lost if the row stays locked until the deadline. Calls for other names continue: those for
-// locked names use one connection at most.
+// Another session may lock the row of a name, such as a forgotten transaction in psql. Calls for that name
+// fail after one or two seconds, with an error that says so, and the lease of its holder is lost if the
+// row stays locked until the deadline. Calls for other names continue.
 //
-// A firewall or a failover may leave idle connections on which nothing arrives. The pool tests a
-// connection that was idle for a second before it uses it, and gives up after 1.5 seconds
-// (pool_ping_timeout in the URL changes that).
+// A firewall or a failover may leave idle connections on which nothing arrives. The pool tests a connection
+// that was idle for a second, for 1.5 seconds at most (pool_ping_timeout in the URL changes that).
 //
 // # Waiting
 //
 // A waiter is woken by NOTIFY, on a channel of its client. A release without waiters sends no
-// notification, because NOTIFY takes a lock of the whole server at commit. In case a notification
-// is lost, waiters also poll: a waiter asks every two seconds. If it dies, it keeps its place for
-// five seconds. If the connection that listens breaks, waiters poll until there is a new one: the
-// next one of each name every 50 milliseconds, the second one every 100, and so on.
+// notification, because NOTIFY takes a lock of the whole server at commit. In case a notification is lost,
+// a waiter also asks every two seconds. If it dies, it keeps its place for five seconds. If the connection
+// that listens breaks, waiters poll until there is a new one: the next one of each name every 50
+// milliseconds, the second one every 100, and so on.
 //
-// PostgreSQL wakes every connection that listens in a database for each notification, on any
-// channel. So hand-offs get slower with the number of clients that wait: on a busy machine with
-// two cores a hand-off took 2 ms between two clients, and 5 ms between 64.
+// PostgreSQL wakes every connection that listens in a database for each notification, on any channel: on a
+// busy machine with two cores a hand-off took 2 ms between two clients, and 5 ms between 64.
 //
 // The queue is in an unlogged table: a crash or failover empties it, and waiters queue again.
 //
 // # Poolers
 //
-// The store works behind PgBouncer in transaction mode, and behind other poolers. It notices a
-// pooler by the process number that the server reports, and then does not use prepared statements,
-// does not listen, and lets waiters poll as if the connection that listens was broken. It logs one
-// line about that. A hand-off then takes some 50 milliseconds. Poolers in session mode are treated in
-// the same way.
+// The store works behind PgBouncer and other poolers, in session and transaction mode. It notices a pooler
+// by the process number that the server reports. Then it logs one line, does not use prepared statements,
+// does not listen, and lets waiters poll as above. A hand-off takes some 50 milliseconds.
 //
 // # Schema and rights
 //
@@ -127,10 +116,9 @@
 // of others, as every user of a lock can.
 //
 // Programs call functions whose names end in the version of the schema. A later version keeps the
-// functions of the version before it, rewritten for its own tables, in the same transaction that
-// changes the tables. So programs of two versions exclude each other during and after a migration.
-// A program whose version is no longer served gets an error that says so. Open never changes a
-// schema that exists; only Migrate does.
+// functions of the version before it, rewritten for its own tables. So programs of two versions exclude
+// each other during and after a migration. A program whose version is no longer served gets an error that
+// says so. Open never changes a schema that exists; only Migrate does.
 //
 // # URLs
 //
@@ -146,15 +134,14 @@
 //
 //   - A unique row. "One registration per phone number", "one order per request": a UNIQUE
 //     constraint and INSERT … ON CONFLICT DO NOTHING. The database decides who was first,
-//     permanently and without a TTL. This store uses it only for the key of its own rows.
+//     permanently and without a TTL.
 //   - An optimistic version. "Change the row that I have read, unless another client changed
 //     it": UPDATE … SET version = version + 1 WHERE id = $1 AND version = $2, and try again if no
 //     row was changed. This is good if conflicts are rare. A fencing token is such a version,
 //     checked by the resource: package fence/sqlfence.
-//   - A pessimistic lock. SELECT … FOR UPDATE of the row, or [LockTx] if there is no row yet or
-//     the lock covers many rows. It is held until the end of the transaction. This is good if
-//     conflicts are frequent and the work is short and in this database. This store takes such a
-//     lock for the duration of each call.
+//   - A pessimistic lock. SELECT … FOR UPDATE of the row, or [LockTx] if there is no row yet or the
+//     lock covers many rows. It is held until the end of the transaction. This is good if conflicts are
+//     frequent and the work is short and in this database.
 //
 // Use a lease of this store for work that lasts longer than a transaction should, or that is not in
 // the database: jobs, files, calls to other services.

@@ -34,12 +34,10 @@ var advice = map[string]string{
 	"28000":      "check the user and the password, and whether pg_hba.conf allows this user from this host",
 }
 
-// errLocked is the error of a call that was left out of a statement because another session has
-// locked the row of its name.
+// errLocked is the error of a call that was left out because another session has locked its row.
 var errLocked = errors.New("postgres store: " + advice[lockTimeout])
 
-// explain adds advice to the error of a call. Errors of pgx contain the host, the user and the
-// database of a connection, and never the password.
+// explain adds advice to the error of a call. Errors of pgx never contain the password.
 func explain(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrClosed) {

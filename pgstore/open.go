@@ -121,8 +121,7 @@ func encoded(u *store.URL) string {
 	return e.String()
 }
 
-// parseError says what is wrong with a URL. The error of pgx quotes the URL, and does not always
-// hide the password.
+// parseError returns the error of pgx without the URL and the password, which pgx does not always hide.
 func parseError(u *store.URL, err error) string {
 	var parse *pgconn.ParseConfigError
 	text := err.Error()

@@ -60,9 +60,8 @@ func entryPoints(quotedSchema string) (all []string) {
 	return all
 }
 
-// Grants returns the statements that let a role use the locks of a schema, and nothing else. The
-// role cannot read or write the tables by other means. It needs the statements again after a
-// migration.
+// Grants returns the statements that let a role use the locks of a schema, and nothing else. It needs
+// them again after a migration.
 func Grants(schema, role string) (string, error) {
 	quoted, err := quoteSchema(schema)
 	if err != nil {
@@ -98,9 +97,8 @@ type Beginner interface {
 // Migrate creates the tables and functions in a schema of the database, or updates them to the
 // version of this package. It does nothing if they are up to date. Programs may use the locks
 // meanwhile, and several may call Migrate at the same time. An empty name means [DefaultSchema].
-//
-// The role needs the right to create schemas, or to create objects in the schema if that exists.
-// The objects belong to that role.
+// The role needs the right to create schemas, or to create objects in the schema if that exists,
+// and then owns the objects.
 func Migrate(ctx context.Context, db Beginner, schema string) error {
 	text, err := statements(schema)
 	if err != nil {
@@ -131,8 +129,7 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// checkSchema returns nil if the functions that this package calls exist, and otherwise an error that
-// says what to do.
+// checkSchema returns nil if the functions exist, and otherwise an error that says what to do.
 func checkSchema(ctx context.Context, db querier, schema string) error {
 	quoted, err := quoteSchema(schema)
 	if err != nil {

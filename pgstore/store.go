@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
-	// delays the next one for that long.
+	// heartbeat is how long a waiter that stopped asking keeps its place and delays the next one.
 	heartbeat = 5 * time.Second
 
 	// minTTL is longer than a commit takes on a busy server.
@@ -40,9 +39,8 @@ const (
 	// flying is how many statements are in flight before calls share statements.
 	flying = 2
 
-	// pause is how long calls wait for a reply to statements in flight before they are sent on
-	// another connection, if there is one. It is more than a commit takes, and less than the
-	// round trip to a distant server.
+	// pause is how long calls wait for a reply to statements in flight before they are sent on another
+	// connection. It is more than a commit takes, and less than the round trip to a distant server.
 	pause = 5 * time.Millisecond
 
 	// ownConns is the default size of the pool of a store.
@@ -53,8 +51,7 @@ const (
 	// But a test that takes longer than half of it leaves too little time for the call itself.
 	pingTimeout = callTimeout / 2
 
-	// closeTimeout bounds how long Close waits for connections of the pool. A dialer of the application may
-	// hang.
+	// closeTimeout bounds how long Close waits for connections: a dialer of the application may hang.
 	closeTimeout = 2 * time.Second
 
 	// setUpTimeout bounds the first contact of New with the server.
@@ -77,8 +74,8 @@ type Store struct {
 	renewals  batch.Batcher[call] // apart, so that a renewal does not wait for a name that another call waits for
 
 	// stuck has the names whose rows another session had locked for longer than the lock_timeout of the
-	// functions, such as a forgotten transaction in psql. Calls for such names are sent apart, one
-	// statement at a time, so that they do not take the connections of all other calls.
+	// functions. Calls for such names are sent apart, one statement at a time, so that they do not take
+	// the connections of all other calls.
 	stuck      expiring.Set[string]
 	stuckCalls batch.Batcher[call]
 	suspicious atomic.Bool // the last statement that renewed several grants failed
@@ -104,18 +101,15 @@ type config struct {
 // the same database exclude each other. The default is [DefaultSchema].
 func InSchema(schema string) Option { return func(c *config) { c.schema = schema } }
 
-// NoCreate makes New fail if the tables and functions do not exist. By default New creates
-// them if the role may do so.
+// NoCreate makes New fail if the tables and functions do not exist, instead of creating them.
 func NoCreate() Option { return func(c *config) { c.noCreate = true } }
 
-// Logger sets where the store reports that waiters poll because notifications do not arrive.
-// The default is slog.Default.
+// Logger sets where the store reports that waiters poll. The default is slog.Default.
 func Logger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 
 // New returns a store with the configuration of an existing pool. It opens connections of its own, at
-// most four and not more than the pool has, so that an application that uses up its pool loses no lease.
-// However many locks are held or waited for, they need no more, and one further connection while a call
-// waits.
+// most four and not more than the pool has, so that an application that uses up its pool loses no lease,
+// and one further connection while a call waits.
 //
 // New waits up to ten seconds for the database. It creates the tables and functions in the
 // schema "holdfast" if they do not exist: see [InSchema] and [NoCreate].
@@ -137,8 +131,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 		own.PingTimeout = pingTimeout
 	}
 	own.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {} // those that the application's AfterConnect listens for
-	// A handler that waits for the server after the end of a context, to cancel the statement, would wait
-	// for long if the server hangs.
+	// A handler that waits for the server to cancel the statement would wait for long if the server hangs.
 	own.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 	}
@@ -357,9 +350,8 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.outcome(ctx, &call{op: opBreak, req: store.Request{Name: name, ID: id}})
 }
 
-// Renew extends grants: see [store.Store]. It returns store.ErrInvalid if a grant changes its
-// mode other than from exclusive to shared, or has a floor with no token above it. The outcomes
-// of the other renewals are then unknown.
+// Renew extends grants: see [store.Store]. It returns store.ErrInvalid if a grant changes its mode other
+// than from exclusive to shared, or has a floor with no token above it. All outcomes are then unknown.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {
@@ -406,8 +398,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return outcomes, nil
 }
 
-// renewMany makes several renewals, in statements of their own. If it returns nil, the error of
-// each renewal is in its err.
+// renewMany makes several renewals, in statements of their own, and sets the error of each.
 func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -425,8 +416,7 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 	}
 	for part := range slices.Chunk(free, maxCalls) {
 		s.perform(ctx, callCtx, part, s.suspicious.Load())
-		// A renewal of a short TTL may have no time to find out which row is locked. The next one does
-		// not wait for any.
+		// A renewal may have no time to find out which row is locked. The next one does not wait for any.
 		s.suspicious.Store(part[0].err != nil && part[0].err != errLocked)
 	}
 	for part := range slices.Chunk(stuck, maxCalls) {

@@ -11,10 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// LockTx locks a name for the rest of the caller's transaction, and waits until it is free. It is
-// the strongest lock for data in the same database, because it ends exactly when the transaction
-// commits or rolls back, and with its connection. It needs no TTL, no token and no schema. It
-// does not work for anything outside of that database.
+// LockTx locks a name for the rest of the caller's transaction, and waits until it is free. It is the
+// strongest lock for data in the same database, because it ends exactly with the transaction. It needs
+// no TTL, no token and no schema. It does not work for anything outside of that database.
 //
 //	tx, err := pool.Begin(ctx)
 //	…
@@ -31,11 +30,10 @@ import (
 // deadlock, which the server ends with an error after a second: lock names in sorted order. If tx is a
 // savepoint (Begin of a pgx.Tx), its rollback releases the names that were locked in it.
 //
-// LockTx returns an error that matches holdfast.ErrInvalid for a malformed name. After any other
-// error, such as one of lock_timeout or of ctx, the transaction has failed and must be rolled
-// back, which releases its locks. In a transaction that is not read committed, make LockTx the
-// first statement: such a transaction does not see changes that are committed after its first
-// statement.
+// LockTx returns an error that matches holdfast.ErrInvalid for a malformed name. After any other error,
+// such as one of lock_timeout or of ctx, the transaction must be rolled back, which releases its locks. A
+// transaction that is not read committed does not see changes that are committed after its first
+// statement: make LockTx the first.
 func LockTx(ctx context.Context, tx pgx.Tx, name string) error {
 	if err := store.CheckName(name); err != nil {
 		return fmt.Errorf("holdfast: %w", err)

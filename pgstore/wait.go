@@ -15,15 +15,13 @@ import (
 )
 
 const (
-	// listenIdle is how long the connection that listens is kept after the last waiter has gone.
-	// So a name that is contended from time to time does not need a new connection each time.
+	// listenIdle is how long the connection that listens is kept after the last waiter has gone, for the next.
 	listenIdle = 30 * time.Second
 
 	// listenRetry is the pause after an attempt to connect has failed.
 	listenRetry = time.Second
 
-	// listenPing is how often a connection without notifications is tested. Otherwise a dead
-	// connection would not be noticed.
+	// listenPing is how often a connection without notifications is tested, because it may be dead.
 	listenPing = 10 * time.Second
 )
 
@@ -48,8 +46,7 @@ type listener struct {
 // keyOf returns the key of a waiter. A notification has only its identity.
 func keyOf(id store.ID) wake.Key { return wake.Key{ID: id} }
 
-// channelForWaiters returns the channel to wake the waiters of this store, or "" if
-// notifications do not arrive.
+// channelForWaiters returns the channel to wake the waiters, or "" if notifications do not arrive.
 func (l *listener) channelForWaiters() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,8 +56,7 @@ func (l *listener) channelForWaiters() string {
 	return l.channel
 }
 
-// expect is called before an identity asks with Queue set. A notification after this call wakes
-// it.
+// expect is called before an identity asks with Queue set. A notification after this call wakes it.
 func (l *listener) expect(id store.ID) {
 	l.waits.Expect(keyOf(id)) // before it looks whether the goroutine runs: see stop
 	l.mu.Lock()
@@ -103,8 +99,7 @@ func (l *listener) run() {
 	}
 }
 
-// stop reports whether the goroutine should end, because there are no waiters or there is a
-// pooler.
+// stop reports whether the goroutine should end, because there are no waiters or there is a pooler.
 func (l *listener) stop(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,8 +116,7 @@ func (l *listener) stop(err error) bool {
 
 var errPooler = fmt.Errorf("postgres store: behind a connection pooler")
 
-// listen receives notifications until there has been no waiter for listenIdle. Then it returns
-// nil.
+// listen receives notifications until there has been no waiter for listenIdle. Then it returns nil.
 func (l *listener) listen() error {
 	conn, err := l.connect(l.ctx) // has connectTimeout for each host
 	if err != nil {
@@ -177,8 +171,8 @@ func (l *listener) listen() error {
 	}
 }
 
-// setLive records whether notifications arrive, and reports whether that has changed. Some
-// notifications may have been missed before, so all waiters ask again.
+// setLive records whether notifications arrive, and reports whether that has changed. All waiters then
+// ask again, because some notifications may have been missed.
 func (l *listener) setLive(live bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
