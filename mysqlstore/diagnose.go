@@ -17,9 +17,8 @@ import (
 
 var _ store.Diagnoser = (*Store)(nil)
 
-// Diagnose checks whether the server is set up safely for locks with that TTL: see
-// [store.Diagnoser]. It reads variables and the status of the server, which every user may read,
-// and the description of the lock tables in information_schema.
+// Diagnose checks whether the server is set up safely for locks with that TTL: see [store.Diagnoser]. It
+// reads variables, the status and information_schema, which every user of the tables may read.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []store.Finding) {
 	fail := func(err error) []store.Finding {
 		return []store.Finding{readOnlyCheck.Unknown(s.explain(ctx, err))}
@@ -28,7 +27,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []sto
 		return fail(err)
 	}
 	err := s.gives.use(ctx, func(ctx context.Context, c *conn) error {
-		p := &patient{ctx: ctx, conn: c, database: s.database, prefix: s.prefix}
+		p := &patient{ctx: ctx, conn: c, store: s}
 		var err error
 		if p.vars, err = p.pairs("SHOW VARIABLES"); err != nil {
 			return err
@@ -51,8 +50,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []sto
 type patient struct {
 	ctx          context.Context
 	conn         *conn
-	database     string
-	prefix       string
+	store        *Store
 	vars, status map[string]string // by their names in lower case
 }
 
@@ -95,7 +93,7 @@ func (p *patient) identity() store.Finding {
 	if server == "" {
 		server = fmt.Sprintf("%s:%s in %s", p.vars["hostname"], p.vars["port"], p.vars["datadir"])
 	}
-	return diagnosis.Identify("server %s, database %s, tables %s…", server, p.database, p.prefix)
+	return diagnosis.Identify("server %s, database %s, tables %s…", server, p.store.database, p.store.prefix)
 }
 
 // isOn returns the variables that are on.
@@ -112,6 +110,12 @@ var readOnlyCheck = diagnosis.New("mysql.read-only", store.LevelFailure,
 	"the server refuses writes, so no lock can be taken",
 	"connect to the primary; SET GLOBAL read_only = OFF if this is the primary")
 
+func probe(
+	id string, level store.Level, risk, remedy string, look func(p *patient) (bad bool, found string, err error),
+) diagnosis.Probe[*patient] {
+	return diagnosis.Probe[*patient]{Check: diagnosis.New(id, level, risk, remedy), Look: look}
+}
+
 var probes = []diagnosis.Probe[*patient]{
 	{Check: readOnlyCheck, Look: func(p *patient) (bool, string, error) {
 		on := p.isOn("read_only", "super_read_only", "innodb_read_only", "tx_read_only", "transaction_read_only")
@@ -121,66 +125,50 @@ var probes = []diagnosis.Probe[*patient]{
 		_, err := p.variable("read_only")
 		return false, "the server accepts writes", err
 	}},
-	{
-		Check: diagnosis.New("mysql.session", store.LevelFailure,
-			"a proxy shares sessions between clients: a transaction of the store may be split over sessions, and two clients may hold one name",
-			"connect to the server itself, or turn off multiplexing at the proxy"),
-		Look: (*patient).changesSessions,
-	},
-	{
-		Check: diagnosis.New("mysql.wait-timeout", store.LevelFailure,
-			"the server closes the connections of the store between two calls, so that renewals may fail",
-			"the store sets wait_timeout for its own sessions; keep a proxy from changing it"),
-		Look: func(p *patient) (bool, string, error) {
+	probe("mysql.session", store.LevelFailure,
+		"a proxy shares sessions between clients: a transaction of the store may be split over sessions, and two clients may hold one name",
+		"connect to the server itself, or turn off multiplexing at the proxy",
+		(*patient).changesSessions),
+	probe("mysql.wait-timeout", store.LevelFailure,
+		"the server closes the connections of the store between two calls, so that renewals may fail",
+		"the store sets wait_timeout for its own sessions; keep a proxy from changing it",
+		func(p *patient) (bool, string, error) {
 			value, err := p.variable("wait_timeout")
 			seconds, err2 := strconv.Atoi(value)
 			return time.Duration(seconds)*time.Second < clientIdle, "wait_timeout " + value + " in the session of the store", cmp.Or(err, err2)
-		},
-	},
-	{
-		Check: diagnosis.New("mysql.flush", store.LevelFailure,
-			"a grant is confirmed before it is on disk; a power cut loses it, and the name is given to another client",
-			"innodb_flush_log_at_trx_commit = 1"),
-		Look: func(p *patient) (bool, string, error) {
+		}),
+	probe("mysql.flush", store.LevelFailure,
+		"a grant is confirmed before it is on disk; a power cut loses it, and the name is given to another client",
+		"innodb_flush_log_at_trx_commit = 1",
+		func(p *patient) (bool, string, error) {
 			value, err := p.variable("innodb_flush_log_at_trx_commit")
 			return value != "1", "innodb_flush_log_at_trx_commit " + value, err
-		},
-	},
-	{
-		Check: diagnosis.New("mysql.sync-binlog", store.LevelFailure,
-			"after a power cut replicas lack the newest grants, or have some that the server has lost",
-			"sync_binlog = 1"),
-		Look: func(p *patient) (bool, string, error) {
+		}),
+	probe("mysql.sync-binlog", store.LevelFailure,
+		"after a power cut replicas lack the newest grants, or have some that the server has lost",
+		"sync_binlog = 1",
+		func(p *patient) (bool, string, error) {
 			if len(p.isOn("log_bin")) == 0 {
 				return false, "", diagnosis.ErrNotApplicable
 			}
 			value, err := p.variable("sync_binlog")
 			return value != "1", "sync_binlog " + value, err
-		},
-	},
-	{
-		Check: diagnosis.New("mysql.engine", store.LevelFailure,
-			"other engines have no transactions and lose rows in a crash: two clients may hold one name",
-			"ALTER TABLE … ENGINE = InnoDB for all tables of the locks"),
-		Look: (*patient).otherEngines,
-	},
-	{
-		Check: diagnosis.New("mysql.replica", store.LevelWarning,
-			"the server is a replica: the primary does not have the locks that are taken here, and programs that connect to the primary may hold them too",
-			"let all programs that lock connect to the primary, and set read_only = ON at its replicas"),
-		Look: func(p *patient) (bool, string, error) {
+		}),
+	probe("mysql.engine", store.LevelFailure,
+		"other engines have no transactions and lose rows in a crash: two clients may hold one name",
+		"ALTER TABLE … ENGINE = InnoDB for all tables of the locks",
+		(*patient).otherEngines),
+	probe("mysql.replica", store.LevelWarning,
+		"the server is a replica: the primary does not have the locks that are taken here, and programs that connect to the primary may hold them too",
+		"let all programs that lock connect to the primary, and set read_only = ON at its replicas",
+		func(p *patient) (bool, string, error) {
 			running, err := p.count("slaves_running")
-			if running > 0 {
-				return true, "it copies another server", err
-			}
-			return false, "it copies no other server", err
-		},
-	},
-	{
-		Check: diagnosis.New("mysql.replication", store.LevelWarning,
-			"a replica may lack the newest grants: if it becomes the primary, two clients may hold one name for up to a TTL",
-			"rpl_semi_sync_master_enabled = ON, rpl_semi_sync_master_wait_point = AFTER_SYNC and a long rpl_semi_sync_master_timeout, with rpl_semi_sync_slave_enabled = ON at the replicas; or check tokens where locks matter"),
-		Look: func(p *patient) (bool, string, error) {
+			return running > 0, map[bool]string{true: "it copies another server", false: "it copies no other server"}[running > 0], err
+		}),
+	probe("mysql.replication", store.LevelWarning,
+		"a replica may lack the newest grants: if it becomes the primary, two clients may hold one name for up to a TTL",
+		"rpl_semi_sync_master_enabled = ON, rpl_semi_sync_master_wait_point = AFTER_SYNC and a long rpl_semi_sync_master_timeout, with rpl_semi_sync_slave_enabled = ON at the replicas; or check tokens where locks matter",
+		func(p *patient) (bool, string, error) {
 			replicas, err := p.count("slaves_connected")
 			if err != nil || replicas == 0 {
 				return false, "no replica is connected", err
@@ -190,13 +178,11 @@ var probes = []diagnosis.Probe[*patient]{
 			}
 			point := p.vars["rpl_semi_sync_master_wait_point"]
 			return point != "AFTER_SYNC", "commits wait for a replica, " + point, nil
-		},
-	},
-	{
-		Check: diagnosis.New("mysql.several-primaries", store.LevelWarning,
-			"programs that write to different members do not wait for each other's rows: commits fail as deadlocks, and waiters are not served in order",
-			"let all programs that lock use one member; group_replication_single_primary_mode = ON"),
-		Look: func(p *patient) (bool, string, error) {
+		}),
+	probe("mysql.several-primaries", store.LevelWarning,
+		"programs that write to different members do not wait for each other's rows: commits fail as deadlocks, and waiters are not served in order",
+		"let all programs that lock use one member; group_replication_single_primary_mode = ON",
+		func(p *patient) (bool, string, error) {
 			if len(p.isOn("wsrep_on")) > 0 {
 				return true, fmt.Sprintf("a Galera cluster of %s members", cmp.Or(p.status["wsrep_cluster_size"], "?")), nil
 			}
@@ -204,8 +190,7 @@ var probes = []diagnosis.Probe[*patient]{
 				return true, "group replication with several primaries", nil
 			}
 			return false, "one server accepts writes", nil
-		},
-	},
+		}),
 }
 
 // changesSessions reports whether several transactions on one connection have different connection IDs.
@@ -228,7 +213,8 @@ func (p *patient) changesSessions() (bool, string, error) {
 
 // otherEngines reports tables with an engine other than InnoDB.
 func (p *patient) otherEngines() (bool, string, error) {
-	names := []string{p.prefix + "names", p.prefix + "claims", p.prefix + "meta"}
+	prefix := p.store.prefix
+	names := []string{prefix + "names", prefix + "claims", prefix + "meta"}
 	engines, err := p.pairs(fmt.Sprintf("SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('%s')",
 		strings.Join(names, "', '")))
 	if err != nil {
