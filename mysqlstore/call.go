@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// maxBatch bounds how many calls share a transaction. With the longest names and texts, their
-// statements are shorter than the lowest max_allowed_packet in use, 1 MiB.
+// maxBatch calls share a transaction. Statements with the longest texts fit into a max_allowed_packet of 1 MiB.
 const maxBatch = 128
 
 // A call is one call of the store on one name.

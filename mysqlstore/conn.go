@@ -22,8 +22,7 @@ const (
 	// longer than a round trip to most servers: then the connection is closed, and the request may arrive late.
 	grace = 100 * time.Millisecond
 
-	// rowPatience is how many seconds a statement waits for a row or a table that another session
-	// has locked. Transactions take milliseconds, unless their client hangs.
+	// rowPatience is how many seconds a statement waits for a locked row. Transactions take milliseconds.
 	rowPatience = 1
 
 	// stuckFor is how long calls do not wait for a row after one has waited for rowPatience in vain. A client
@@ -31,20 +30,17 @@ const (
 	// left of most leases when their first renewal fails.
 	stuckFor = 5 * time.Second
 
-	// clientIdle is how long a connection that is not in use stays open. It is longer than a
-	// third of the default TTL, so that renewals keep it open.
+	// clientIdle is how long a connection stays open without use. Renewals of the default TTL keep it open.
 	clientIdle = 15 * time.Second
 
 	// idlePatience bounds the first statement on an idle connection of the pool, on which nothing may arrive
 	// after a failover. The statements that set up a session take less, or all of them more than a call.
 	idlePatience = 500 * time.Millisecond
 
-	// serverIdle is the time after which the server closes a connection that is not in use. It
-	// bounds how long a client that is stopped within a transaction keeps its rows locked.
+	// serverIdle is when the server closes an idle connection, and unlocks the rows of a client that hangs.
 	serverIdle = 20 * time.Second
 
-	// deadlocks is how often a transaction that was chosen to end a deadlock is repeated at
-	// once. Deadlocks are rare: see transaction.
+	// deadlocks is how often a transaction is repeated at once after a deadlock. They are rare: see transaction.
 	deadlocks = 10
 )
 
@@ -62,8 +58,7 @@ const (
 	errTimeLimit        = 1969 // the time limit of MariaDB for one statement; it may be shorter than rowPatience
 )
 
-// A lane is one connection of the pool, and the calls that take turns to use it. The connection
-// stays with the lane until it is idle, because its session is set up for the lane.
+// A lane is a connection whose session is set up for it, and the calls that take turns to use it.
 type lane struct {
 	s    *Store
 	turn chan struct{} // holds one element while the lane is in use
@@ -109,17 +104,17 @@ func (s *Store) newLane() *lane {
 // become read-only, because a new connection may reach the new primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	if err := l.s.usable(ctx); err != nil {
-		return l.noReply()
+		return l.s.noReply()
 	}
 	call, cancel := context.WithTimeout(l.s.life.Closing, callTimeout)
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
 		cancel()
-		return l.noReply()
+		return l.s.noReply()
 	case <-call.Done():
 		cancel()
-		return l.noReply()
+		return l.s.noReply()
 	}
 	end := func() {
 		cancel()
@@ -139,7 +134,7 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 	if err != nil && (!fromServer(err) || isReadOnly(err)) {
 		l.disconnect()
 		if call.Err() != nil {
-			return l.noReply()
+			return l.s.noReply()
 		}
 	}
 	return err
@@ -176,13 +171,6 @@ func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 		}
 	case <-ctx.Done():
 	case <-call.Done():
-	}
-	return l.noReply()
-}
-
-func (l *lane) noReply() error {
-	if l.s.life.Closing.Err() != nil {
-		return errClosed
 	}
 	return l.s.noReply()
 }

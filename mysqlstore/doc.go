@@ -51,10 +51,10 @@
 //
 // # Requests that arrive late
 //
-// A request without a reply may still be in flight, for example to a server that hangs. The call
-// that undoes it or releases its grant leaves a record for a minute, and so does every Break. A request
-// that arrives within that time is not granted. If it arrives even later, or if its program has died,
-// the name may stay locked, without a holder that knows of it, until the TTL of the request is over.
+// A request without a reply may still be in flight, for example to a server that hangs. The call that
+// undoes it or releases its grant leaves a record for a minute, and so does every Break: the request is not
+// granted within that time. If it arrives later, or if its program has died, the name may stay locked,
+// without a holder that knows of it, until the TTL of the request is over.
 //
 // # Time and tokens
 //
@@ -127,8 +127,7 @@
 //
 //	mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE[?PARAMETERS]
 //
-// Parameters: prefix=NAME (of the tables, instead of holdfast_), create=false, tls=true, and with
-// TLS ca=FILE, cert=FILE, key=FILE and servername=NAME. Any of these files or names turns TLS on.
-// With TLS, the certificate of the server is always checked. A name has at most 512 bytes, and is
-// compared byte by byte.
+// Parameters: prefix=NAME (of the tables, instead of holdfast_), create=false, tls=true, and ca=FILE,
+// cert=FILE, key=FILE and servername=NAME, which turn TLS on. With TLS, the certificate of the server is
+// always checked. Names have at most 512 bytes, and are compared byte by byte.
 package mysqlstore

@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -29,7 +30,7 @@ const seqEnded = -1
 
 // claimKey returns the condition for the row of a waiter, or of a holder if seq is 0.
 func claimKey(name string, seq int64, id store.ID) string {
-	return fmt.Sprintf("name = %s AND seq = %d AND id = %s", literal(name), seq, idLiteral(id))
+	return fmt.Sprintf("(name = %s AND seq = %d AND id = %s)", literal(name), seq, idLiteral(id))
 }
 
 // An entry is the [rules.Name] of one transaction. It records what has to be written.
@@ -83,21 +84,13 @@ func (e *entry) values() string {
 	if !e.row || !e.dirty && special == e.special {
 		return ""
 	}
-	first := e.first
-	if first == nil {
-		first = new(rules.Claim)
-	}
+	first := cmp.Or(e.first, new(rules.Claim))
 	return fmt.Sprintf("(%s, %d, %d, %s)", literal(e.name), special, e.last, grantValues(first))
 }
 
 // others returns the holders in the claims.
-func (e *entry) others() (others []*rules.Claim) {
-	for _, h := range e.Holders {
-		if h != e.first {
-			others = append(others, h)
-		}
-	}
-	return others
+func (e *entry) others() []*rules.Claim {
+	return slices.DeleteFunc(slices.Clone(e.Holders), func(h *rules.Claim) bool { return h == e.first })
 }
 
 // noteEnd adds an identity to ended.

@@ -46,7 +46,7 @@ type config struct {
 	database string
 	prefix   string
 	keepOut  bool // do not create tables
-	owned    bool
+	owned    bool // the pool is closed with the store
 }
 
 // Prefix sets the prefix of the table names. The default is [DefaultPrefix]. Programs exclude
@@ -57,8 +57,7 @@ func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix }
 func NoCreate() Option { return func(c *config) { c.keepOut = true } }
 
 // New returns a store in the current database of a connection of db, even if the application later runs
-// USE. It takes at most two of the connections, keeps them while they are in use, and sets up their
-// sessions for itself. They do not return to the pool, which opens others instead. The settings of db do
+// USE. It takes at most two of the connections, and does not return them to the pool. The settings of db do
 // not matter, except that its connections must reach the primary, be able to write and be sessions of
 // their own: a proxy that shares sessions between clients does not work. MaxOpenConns must be 3 or more,
 // or 0. Every further store on the same pool needs two more. Closing the store does not close db.

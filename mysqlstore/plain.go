@@ -90,8 +90,7 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// takePlain grants names that are free and have no waiters, either all or none. The caller has called
-// readMeta.
+// takePlain grants names that are free and have no waiters, either all or none. It comes after readMeta.
 func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.name, b.name) }) // the order of locks
 	statement, size, err := c.acquire.prepared(ctx, c, len(calls), s.sql.acquireOf)
@@ -159,7 +158,7 @@ func (s *Store) refuse(ctx context.Context, c *conn, calls []*call) (rest []*cal
 			rest = append(rest, one)
 		case w != nil:
 			stays[one] = w
-			keys = append(keys, "("+claimKey(one.name, w.Seq, w.ID)+")")
+			keys = append(keys, claimKey(one.name, w.Seq, w.ID))
 		}
 	}
 	if len(keys) > 0 {
@@ -218,15 +217,12 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 		return err
 	}
 	if len(calls) == 1 {
-		err = drop()
-	} else {
-		err = c.inTransaction(ctx, drop)
+		return nil, drop()
 	}
-	return nil, err
+	return nil, c.inTransaction(ctx, drop)
 }
 
-// extendPlain extends grants with equal parameters, each the only grant of its name. If one is not, or is
-// gone, all are made again.
+// extendPlain extends grants with equal parameters, each the only grant of its name.
 func (s *Store) extendPlain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	first := calls[0].renewal
 	names, ids := make([]string, len(calls)), make([]string, len(calls))

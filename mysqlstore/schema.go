@@ -122,8 +122,7 @@ func checkVersion(ctx context.Context, c *conn, prefix string) error {
 		return fmt.Errorf("%w (%s…): run holdfast migrate or the output of holdfast schema, or open the store with create=true", errNoTables, prefix)
 	case err != nil:
 		return err
-	}
-	if compatible > version {
+	case compatible > version:
 		return fmt.Errorf("%w: the tables of the locks have version %d and need programs of version %d or later, and this one has version %d: update this program",
 			store.ErrInvalid, found, compatible, version)
 	}

@@ -20,8 +20,7 @@ CREATE TABLE IF NOT EXISTS {{names}} (
 	PRIMARY KEY (name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
--- Rows of a name are written only by a transaction that has locked its row in the names, except that a
--- waiter keeps its place by raising until.
+-- Only a transaction that has locked the row of the name writes these, but a waiter may raise its until.
 CREATE TABLE IF NOT EXISTS {{claims}} (
 	name  VARBINARY(512)  NOT NULL,
 	seq   BIGINT          NOT NULL,           -- place of a waiter in the order of arrival; 0 for a holder; -1 for a request that has left and may arrive late

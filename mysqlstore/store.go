@@ -43,15 +43,12 @@ var (
 
 // A Store keeps locks in a MySQL or MariaDB database. Make one with [New], or open it by its URL.
 type Store struct {
-	db        *sql.DB
-	owned     bool // db is closed with the store
-	database  string
-	prefix    string
+	db *sql.DB
+	config
 	sql       statements
 	heartbeat time.Duration
 
-	// Renewals have a lane of their own, so that they do not wait for calls that take names.
-	// Release uses the lane of Acquire if it is free.
+	// Renewals do not wait for calls that take names. Release uses the lane of Acquire if it is free.
 	takes, gives *lane
 
 	low      int64     // see meta.low; like metaRead, it is used in the lane of Acquire only
@@ -69,7 +66,7 @@ type Store struct {
 }
 
 func newStore(db *sql.DB, c config) *Store {
-	s := &Store{db: db, owned: c.owned, database: c.database, prefix: c.prefix, sql: newStatements(c.prefix), heartbeat: heartbeat}
+	s := &Store{db: db, config: c, sql: newStatements(c.prefix), heartbeat: heartbeat}
 	s.life.Begin()
 	s.takes, s.gives = s.newLane(), s.newLane()
 	s.waits.news, s.waits.Keep = make(chan struct{}, 1), 2*heartbeat
@@ -88,11 +85,10 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends the store: calls in flight end, including those that are blocked in Wait, and later
-// calls return [store.ErrClosed]. Grants stay until they are released or their TTL is over. A
-// second Close does nothing. A *sql.DB that was passed to New stays open. The connections that
-// the store used are closed. Close waits for up to half a second until unused rows are removed. If a
-// dialer of the application hangs, its connection is closed later.
+// Close ends the store: calls in flight and in Wait end, and later calls return [store.ErrClosed]. Grants
+// stay until they are released or their TTL is over. A second Close does nothing. Close waits for up to half
+// a second until unused rows are removed, and closes the connections of the store, but not a *sql.DB that
+// was passed to New. If a dialer of the application hangs, its connection is closed later.
 func (s *Store) Close() error {
 	s.sweep.await()
 	if !s.life.Shut() {
@@ -104,7 +100,7 @@ func (s *Store) Close() error {
 	case err := <-closed:
 		return err
 	case <-time.After(closeTimeout):
-		return fmt.Errorf("mysql store: close: %w", s.noReply())
+		return fmt.Errorf("mysql store: close: %w", s.usedUp(bounded.ErrNoReply))
 	}
 }
 
@@ -151,9 +147,13 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))
 }
 
-// noReply returns the error of a call that had no reply in time. It does not match the errors of
-// contexts, because that of the caller has not ended.
-func (s *Store) noReply() error { return s.usedUp(bounded.ErrNoReply) }
+// noReply returns the error of a call without a reply, whose context has not ended.
+func (s *Store) noReply() error {
+	if s.life.Closing.Err() != nil {
+		return errClosed
+	}
+	return s.usedUp(bounded.ErrNoReply)
+}
 
 // usedUp adds to the error of a call without a reply that the pool is used up, if it is.
 func (s *Store) usedUp(err error) error {
@@ -287,10 +287,9 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return nil, s.explain(ctx, s.noReply())
 }
 
-// renew makes renewals. The end of ctx does not end those that were sent: finding out which rows a hung
-// client has locked may take longer than the caller waits, and the next renewal must know. A client
-// renews each contended name before it hands it over. Such renewals of single grants share transactions.
-// Otherwise those of other leases would be late.
+// renew makes renewals. The end of ctx does not end those that were sent: finding out which rows a hung client
+// has locked may take longer than the caller waits, and the next renewal must know. A client renews each
+// contended name before it hands it over. These share transactions, or other renewals would be late.
 func (s *Store) renew(ctx context.Context, calls []*call) error {
 	if len(calls) == 1 {
 		_, err := s.gives.calls.Do(ctx, calls[0], func() { s.gives.send(context.Background(), calls) })

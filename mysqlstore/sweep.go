@@ -68,8 +68,7 @@ func (w *sweep) await() {
 	}
 }
 
-// sweepNow removes rows that are not in use, unless another program is doing so. An error does no
-// harm, because the next sweep continues the work.
+// sweepNow removes rows that are not in use, unless another program does so. The next one continues the work.
 func (s *Store) sweepNow(ctx context.Context) error {
 	s.sweep.turn.Lock()
 	defer s.sweep.turn.Unlock()
@@ -138,8 +137,7 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 	return n == sweepNames, nil
 }
 
-// removeUnused removes rows that are not in use. It leaves those that other sessions have locked to
-// the next sweep, because waiting for them would delay renewals.
+// removeUnused removes rows. It leaves locked ones to the next sweep, because waiting would delay renewals.
 func (s *Store) removeUnused(ctx context.Context, c *conn, names []string, low int64) error {
 	if len(names) == 0 {
 		return nil

@@ -13,10 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A transaction is the work of several calls on different names. It locks the rows of all names
-// first, in sorted order, so that transactions cannot wait for each other in a circle. Only rows
-// that do not exist yet are locked later, when they are created. If that ends in a deadlock, one
-// of the transactions is rolled back, and finds the rows when it starts again.
+// A transaction is the work of several calls on different names. It locks the rows of all names first, in
+// sorted order, so that transactions cannot wait for each other in a circle. Only rows that do not exist yet
+// are locked when they are created. After a deadlock, a transaction finds them when it starts again.
 type transaction struct {
 	s       *Store
 	c       *conn
@@ -32,11 +31,8 @@ func (s *Store) transact(ctx context.Context, c *conn, calls []*call) error {
 		for _, one := range calls {
 			one.err, one.wakes = nil, nil
 		}
-		if err = tx.run(ctx, calls); err == nil {
-			return nil
-		}
-		if !fromServer(err) {
-			return err // the connection is closed, which ends the transaction
+		if err = tx.run(ctx, calls); !fromServer(err) {
+			return err // if it is not nil, the connection is closed, which ends the transaction
 		}
 		if _, rollbackErr := c.ExecContext(ctx, "ROLLBACK"); rollbackErr != nil {
 			return rollbackErr
@@ -178,15 +174,14 @@ func (tx *transaction) store(ctx context.Context) error {
 		if row := e.values(); row != "" {
 			names = append(names, row)
 		}
-		for _, key := range e.drops {
-			drops = append(drops, "("+key+")")
-		}
+		drops = append(drops, e.drops...)
 		for _, c := range slices.Concat(e.others(), e.ended, e.Queue) {
 			switch {
 			case e.changed[c]:
-				claims = append(claims, fmt.Sprintf("(%s, %d, %s, %s)", literal(name), c.Seq, bit(c.Woken), grantValues(c)))
+				rung := map[bool]int{true: 1}[c.Woken]
+				claims = append(claims, fmt.Sprintf("(%s, %d, %d, %s)", literal(name), c.Seq, rung, grantValues(c)))
 			case e.rung[c]:
-				rings = append(rings, "("+claimKey(name, c.Seq, c.ID)+")") // its until may be newer than what was read
+				rings = append(rings, claimKey(name, c.Seq, c.ID)) // its until may be newer than what was read
 			}
 		}
 	}
@@ -206,11 +201,4 @@ func (tx *transaction) store(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func bit(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }

@@ -156,14 +156,13 @@ func (p *waits) due(now time.Time) (due map[wake.Key]int64, next time.Duration, 
 	return due, next, any
 }
 
-// look reads the rows of waiters, and wakes those that were told to ask again or whose row is
-// gone. If it fails, it is repeated later, and the waiters ask again by themselves anyway.
+// look reads the rows of waiters, and wakes those that were told to ask again or whose row is gone.
 func (s *Store) look(due map[wake.Key]int64) {
 	ctx, cancel := context.WithTimeout(s.life.Closing, pollLimit)
 	defer cancel()
 	keys := make([]string, 0, len(due))
 	for key, seq := range due {
-		keys = append(keys, "("+claimKey(key.Name, seq, key.ID)+")")
+		keys = append(keys, claimKey(key.Name, seq, key.ID))
 	}
 	query := fmt.Sprintf(s.sql.poll, strings.Join(keys, " OR "))
 	places := make(map[wake.Key]int, len(due))
@@ -179,7 +178,7 @@ func (s *Store) look(due map[wake.Key]int64) {
 		}, &name, &id, &rung, &place)
 	})
 	if err != nil {
-		return
+		return // the waiters ask again by themselves
 	}
 	p := &s.waits
 	p.Lock()
