@@ -64,8 +64,7 @@ const maxCalls = 64
 // A call is one call of the store, and its outcome.
 type call struct {
 	op    int
-	req   store.Request // Name and ID; all of it for opAcquire; Mode, TTL, Tokens and Floor for opRenew
-	keep  store.Keep    // opKeep
+	req   store.Request // Name and ID; all of it for opAcquire; Mode and TTL for opKeep; these, Tokens and Floor for opRenew
 	reply reply
 	err   error
 
@@ -126,7 +125,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	// A statement with other names hardly waits for the row, which may be locked for a moment only.
 	for err == errLocked && time.Since(begin) < callTimeout/2 {
 		rest, cancel := context.WithTimeout(ctx, callTimeout-time.Since(begin))
-		again := &call{op: c.op, req: c.req, keep: c.keep}
+		again := &call{op: c.op, req: c.req}
 		err = bounded.NoReply(ctx, rest, s.doIn(rest, &s.stuckCalls, again))
 		cancel()
 		if errors.Is(err, bounded.ErrNoReply) {
@@ -182,8 +181,7 @@ func (s *Store) limit(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// send makes the calls of a batch, except those whose callers gave up. The contexts of the
-// callers do not end it. Skip is that of perform.
+// send makes the calls of a batch, except those whose callers gave up. Their contexts do not end it.
 func (s *Store) send(calls []*call, skip bool) (refused bool) {
 	calls = slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !c.state.CompareAndSwap(queued, sent) })
 	if len(calls) == 0 {
@@ -239,8 +237,7 @@ func several(calls []*call) bool {
 	return slices.ContainsFunc(calls, func(c *call) bool { return c.req.Name != calls[0].req.Name })
 }
 
-// query makes calls in one statement and one transaction. If skip is true, it makes no calls that would
-// wait for rows that other sessions have locked.
+// query makes calls in one statement, but if skip is true, none that would wait for rows of other sessions.
 func (s *Store) query(ctx context.Context, calls []*call, skip bool) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -305,7 +302,7 @@ func (s *Store) statement(calls []*call, skip bool) (sql string, arguments []any
 	for i, c := range calls {
 		r := &c.req
 		ops[i], names[i], ids[i] = int64(c.op), r.Name, uuid(r.ID)
-		modes[i], ttls[i] = c.modeAndTTL()
+		modes[i], ttls[i] = int64(r.Mode), microseconds(r.TTL)
 		weights[i], limits[i] = int64(r.Weight), int64(r.Limit)
 		tokens[i], floors[i] = int64(r.Tokens), r.Floor
 		queues[i], owners[i], metas[i] = s.queueFlag(c), r.Owner, r.Meta
@@ -316,11 +313,10 @@ func (s *Store) statement(calls []*call, skip bool) (sql string, arguments []any
 	}
 }
 
-// statementForOne returns the statement for one call. The most frequent calls have statements of
-// their own with fewer arguments, because each argument costs time.
+// statementForOne returns the statement for one call. Each argument costs time, so frequent calls have fewer.
 func (s *Store) statementForOne(c *call) (sql string, arguments []any) {
 	r, queue := &c.req, s.queueFlag(c)
-	mode, ttl := c.modeAndTTL()
+	mode, ttl := int64(r.Mode), microseconds(r.TTL)
 	switch {
 	case c.op == opAcquire && r.Mode == store.Exclusive:
 		return s.sql.acquire, []any{
@@ -341,9 +337,8 @@ var inText = pgx.QueryResultFormats{pgx.TextFormatCode}
 
 func uuid(id store.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
-// execMode returns how to send statements. Prepared statements cost the server half as much, but poolers
-// do not keep them. Behind a pooler, statements are not even described first, because that would need a
-// second round trip.
+// execMode returns how to send statements. Prepared statements cost the server half as much. Poolers do not
+// keep them, and there statements are not described first either, which would need a second round trip.
 func (s *Store) execMode() pgx.QueryExecMode {
 	if s.unprepared.Load() {
 		return pgx.QueryExecModeExec
@@ -351,9 +346,8 @@ func (s *Store) execMode() pgx.QueryExecMode {
 	return pgx.QueryExecModeCacheStatement
 }
 
-// queueFlag says for an Acquire whether it joins the queue, and for a call that ends a grant whether an
-// Acquire of that identity may still arrive, which must not be granted. Only the holder knows that, so it
-// is true for every Break.
+// queueFlag says whether an Acquire joins the queue, and for a call that ends a grant whether an Acquire of
+// that identity may still arrive. Only its holder knows that, so it is true for every Break.
 func (s *Store) queueFlag(c *call) bool {
 	switch c.op {
 	case opAcquire:
@@ -364,14 +358,6 @@ func (s *Store) queueFlag(c *call) bool {
 		return true
 	}
 	return s.unanswered.Has(c.req.ID)
-}
-
-// modeAndTTL returns the mode and the TTL of a call. For a Keep, they are its state and time.
-func (c *call) modeAndTTL() (mode, ttl int64) {
-	if c.op == opKeep {
-		return int64(c.keep.State), microseconds(c.keep.For)
-	}
-	return int64(c.req.Mode), microseconds(c.req.TTL)
 }
 
 // microseconds rounds up, so that the server never keeps a time that is shorter than requested.

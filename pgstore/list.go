@@ -22,13 +22,13 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	callCtx, cancel := s.limit(ctx)
 	defer cancel()
 	page, err := s.page(callCtx, q, rules.PageSize(q))
-	if err != nil && s.life.Closing.Err() != nil {
+	switch {
+	case err == nil:
+		return page, nil
+	case s.life.Closing.Err() != nil:
 		return store.Page{}, errClosed
 	}
-	if err != nil {
-		return store.Page{}, bounded.NoReply(ctx, callCtx, explain(err))
-	}
-	return page, nil
+	return store.Page{}, bounded.NoReply(ctx, callCtx, explain(err))
 }
 
 func (s *Store) page(ctx context.Context, q store.Query, limit int) (page store.Page, err error) {

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,29 +42,23 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	create := true
-	switch value := u.Query.Get(paramCreate); value {
-	case "", "true":
-	case "false":
-		create = false
-	default:
-		return nil, fmt.Errorf("%w: postgres URL: parameter create=%.20q: want true or false", store.ErrInvalid, value)
+	create := cmp.Or(u.Query.Get(paramCreate), "true")
+	if create != "true" && create != "false" {
+		return nil, fmt.Errorf("%w: postgres URL: parameter create=%.20q: want true or false", store.ErrInvalid, create)
 	}
-	s, err := newStore(ctx, pool, config{schema: schema, noCreate: !create})
+	s, err := newStore(ctx, pool, config{schema: schema, noCreate: create == "false"})
+	if isCode(err, "28P01", "28000", "3D000") { // wrong password; no such user, or not allowed from this host; no such database
+		err = fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
+	}
 	if err != nil {
-		if isCode(err, "28P01", "28000", "3D000") { // wrong password; no such user, or not allowed from this host; no such database
-			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
-		}
 		return nil, err
 	}
 	return s, nil
 }
 
-// PoolConfig returns the configuration of a pool for a URL of this package, and the schema in the
-// URL. It is for programs that call [Migrate]. Other programs use holdfast.Open or [New].
-//
-// PoolConfig returns an error that matches holdfast.ErrInvalid if the URL is malformed or has an
-// unknown parameter. The error contains no password.
+// PoolConfig returns the configuration of a pool for a URL of this package, and the schema in the URL, for
+// programs that call [Migrate]. Other programs use holdfast.Open or [New]. It returns an error that matches
+// holdfast.ErrInvalid if the URL is malformed or has an unknown parameter. The error contains no password.
 func PoolConfig(rawURL string) (config *pgxpool.Config, schema string, err error) {
 	u, err := store.ParseURL(rawURL)
 	if err != nil {

@@ -46,9 +46,8 @@ const (
 	// ownConns is the default size of the pool of a store.
 	ownConns = 4
 
-	// pingTimeout bounds how long the pool tests a connection that was idle. It is
-	// less than callTimeout: if several connections have died, a call does not end at the first.
-	// But a test that takes longer than half of it leaves too little time for the call itself.
+	// pingTimeout bounds how long the pool tests a connection that was idle. If several have died, a call does
+	// not end at the first. But a test that takes longer than half of it leaves too little time for the call.
 	pingTimeout = callTimeout / 2
 
 	// closeTimeout bounds how long Close waits for connections: a dialer of the application may hang.
@@ -73,9 +72,8 @@ type Store struct {
 	batch     batch.Batcher[call]
 	renewals  batch.Batcher[call] // apart, so that a renewal does not wait for a name that another call waits for
 
-	// stuck has the names whose rows another session had locked for longer than the lock_timeout of the
-	// functions. Calls for such names are sent apart, one statement at a time, so that they do not take
-	// the connections of all other calls.
+	// stuck has the names whose rows another session had locked for longer than a statement waits. Their calls
+	// are sent apart, one statement at a time, so that they do not take the connections of all others.
 	stuck      expiring.Set[string]
 	stuckCalls batch.Batcher[call]
 	suspicious atomic.Bool // the last statement that renewed several grants failed
@@ -111,10 +109,9 @@ func Logger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 // most four and not more than the pool has, so that an application that uses up its pool loses no lease,
 // and one further connection while a call waits.
 //
-// New waits up to ten seconds for the database. It creates the tables and functions in the
-// schema "holdfast" if they do not exist: see [InSchema] and [NoCreate].
-//
-// New returns an error that matches holdfast.ErrInvalid for a malformed schema name.
+// New waits up to ten seconds for the database. It creates the tables and functions in the schema
+// "holdfast" if they do not exist: see [InSchema] and [NoCreate]. It returns an error that matches
+// holdfast.ErrInvalid for a malformed schema name.
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("postgres store: %w: the pool is nil", store.ErrInvalid)
@@ -127,9 +124,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	defer cancel()
 	own := pool.Config()
 	own.MaxConns, own.MinConns, own.MinIdleConns = min(own.MaxConns, ownConns), 0, 0
-	if own.PingTimeout == 0 {
-		own.PingTimeout = pingTimeout
-	}
+	own.PingTimeout = cmp.Or(own.PingTimeout, pingTimeout)
 	own.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {} // those that the application's AfterConnect listens for
 	// A handler that waits for the server to cancel the statement would wait for long if the server hangs.
 	own.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
@@ -285,13 +280,9 @@ func (c *call) answer(pushed bool) (store.Answer, error) {
 	case isDone:
 		return store.Answer{Token: r.Token, Tokens: r.Tokens, TTL: req.TTL, Waiters: r.Waiters}, nil
 	case isOtherClaim:
-		if err := store.SameClaim(req, store.Mode(r.Mode), r.Weight, r.Limit); err != nil {
-			return store.Answer{}, err
-		}
+		return store.Answer{}, cmp.Or(store.SameClaim(req, store.Mode(r.Mode), r.Weight, r.Limit), c.unexpected())
 	case isOtherUse:
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(r.Mode), r.Limit); err != nil {
-			return store.Answer{}, err
-		}
+		return store.Answer{}, cmp.Or(store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(r.Mode), r.Limit), c.unexpected())
 	case isOutOfTokens:
 		return store.Answer{}, store.NoTokens(req.Floor)
 	case isEnded:
@@ -333,8 +324,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		return err
 	}
 	c := &call{op: opRelease, req: store.Request{Name: name, ID: id}}
-	if keep.State != store.Held {
-		c.op, c.keep = opKeep, keep
+	if keep.State != store.Held { // the functions take the state and its time for mode and TTL
+		c.op, c.req.Mode, c.req.TTL = opKeep, store.Mode(keep.State), keep.For
 	}
 	return s.outcome(ctx, c)
 }
@@ -353,13 +344,11 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 // Renew extends grants: see [store.Store]. It returns store.ErrInvalid if a grant changes its mode other
 // than from exclusive to shared, or has a floor with no token above it. All outcomes are then unknown.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	for i := range grants {
-		if grants[i].Floor >= store.MaxToken {
-			return nil, store.NoTokens(grants[i].Floor)
-		}
-	}
 	calls := make([]*call, len(grants))
 	for i, g := range grants {
+		if g.Floor >= store.MaxToken {
+			return nil, store.NoTokens(g.Floor)
+		}
 		calls[i] = &call{op: opRenew, req: store.Request{
 			Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: min(g.Tokens, maxBlock), Floor: g.Floor,
 		}}
