@@ -1,7 +1,6 @@
--- Holdfast for PostgreSQL, schema version 1. Programs call the functions whose names end in _v1,
--- and nothing else; tables and other functions may change with every version. A later version
--- keeps the functions of the version before it, rewritten for its own tables, so that programs of
--- two versions exclude each other.
+-- Holdfast for PostgreSQL, schema version 1. Programs call the functions whose names end in _v1, and
+-- nothing else. A later version keeps the functions of the version before it, rewritten for its own tables,
+-- so that programs of two versions exclude each other.
 --
 -- Times are microseconds since 1970 by the clock of the server, and so are tokens.
 
@@ -21,9 +20,8 @@ CREATE TABLE meta (
 );
 INSERT INTO meta (version) VALUES (1);
 
--- There is one row for each name in use, and for some seconds longer. Updates change no indexed
--- column and find room on the page, so they are HOT updates: they add no index entries and need
--- no vacuum.
+-- There is one row for each name in use, and for some seconds longer. Updates change no indexed column and
+-- find room on the page, so they are HOT updates: they add no index entries and need no vacuum.
 CREATE TABLE names (
 	name    text COLLATE "C" PRIMARY KEY,
 	highest bigint NOT NULL,                 -- highest token of the name
@@ -59,8 +57,7 @@ CREATE TABLE holders (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_cost_delay = 0);
 
--- waiters contains the queued requests. A crash or a failover empties an unlogged table, and
--- waiters then queue again.
+-- waiters contains the queued requests. If a crash or a failover empties it, waiters queue again.
 CREATE UNLOGGED TABLE waiters (
 	name   text COLLATE "C" NOT NULL,
 	seq    bigint NOT NULL,
@@ -111,9 +108,8 @@ CREATE TYPE entry AS (
 	freed   boolean   -- the first waiter may be granted now, or must be told
 );
 
--- load locks a name, reads it, and removes its expired holders and waiters. The lock is that of the
--- row, which only roles with rights to the table can take. Every call locks the row before it reads
--- or changes anything else of the name.
+-- load locks the row of a name, reads it, and removes its expired holders and waiters. Only roles with
+-- rights to the table can lock it. Every call does so before it reads or changes anything else of the name.
 CREATE FUNCTION load(a_name text) RETURNS entry LANGUAGE plpgsql AS $$
 DECLARE
 	e   entry;
@@ -184,9 +180,8 @@ BEGIN
 	RETURN a_mode = 2 OR e.weight + a_weight <= a_lim;
 END $$;
 
--- settle ends a call that changed the holders or waiters of a name. It clears crowd if the name
--- has no other grants, no waiters and no records of late requests. It wakes the first waiter if
--- it can now be granted. A waiter behind a kept record is woken as well, because it may give up.
+-- settle ends a call that changed the holders or waiters of a name. It clears crowd if nothing needs it, and
+-- wakes the first waiter if it can now be granted, or is behind a kept record, because it may give up.
 CREATE FUNCTION settle(e entry, asker uuid) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	w record;
@@ -221,8 +216,8 @@ BEGIN
 	RETURN e;
 END $$;
 
--- note_end records for a minute that a later request of an identity must not be granted. It also
--- removes expired records of the name, because settle does not do so while the name is in use.
+-- note_end records for a minute that a later request of an identity must not be granted. It also removes
+-- expired records, because settle does not do so while the name is in use.
 CREATE FUNCTION note_end(a_name text, a_id uuid, a_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	UPDATE names n SET crowd = true, used = a_at WHERE n.name = a_name;
@@ -424,8 +419,7 @@ BEGIN
 	RETURN e;
 END $$;
 
--- end_grant is for Break, for Leave, which also removes a waiter, and for a release of a name that has
--- other holders or waiters.
+-- end_grant is for Break, for Leave, which also removes a waiter, and for a release of a crowded name.
 CREATE FUNCTION end_grant(a_name text, a_id uuid, a_state smallint, a_leave boolean) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
 	e entry := load(a_name);
@@ -532,11 +526,10 @@ BEGIN
 	RETURN o;
 END $$;
 
--- sweep removes up to a_limit names after a_after that were not used for some seconds. It returns
--- the name after which to continue, or an empty text at the end. A name whose tokens are more
--- than a day ahead of the clock, because a caller requested a high floor, keeps its row.
--- Otherwise the floor of the schema would raise the tokens of all other names. It does not wait for
--- rows that other sessions have locked.
+-- sweep removes up to a_limit names after a_after that were not used for some seconds. It returns the name
+-- after which to continue, or an empty text at the end. A name whose tokens are more than a day ahead of the
+-- clock, because a caller requested a high floor, keeps its row: otherwise the floor of the schema would
+-- raise the tokens of all other names. It does not wait for rows that other sessions have locked.
 CREATE FUNCTION sweep(a_after text, a_limit integer) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	n      record;
@@ -572,22 +565,19 @@ END $$;
 -- does not see changes that were committed while it waited for the lock of a name.
 --
 -- Grants, renewals and kept records wait for the disk, even if the session has synchronous_commit = off.
--- Releases and changes of the queue do not wait for the disk, because losing them does no harm.
--- After a lost release there is a grant again, which ends with its TTL. Everything that was
--- committed later is lost too.
+-- Releases and changes of the queue do not: after a lost release there is a grant again, which ends with
+-- its TTL, and everything that was committed later is lost too.
 --
 -- They return the outcome in JSON, or only the token of a grant, or an empty text for success. A
 -- text is faster than a row, and the most frequent outcomes are short.
 --
--- They set enable_seqscan = off, because the server would read a short table from end to end, and
--- would keep that plan while the table grows. So every statement needs an index. They set jit = off,
--- because the settings of the session may let the server compile each statement first, which takes
--- longer than a call may.
+-- They set enable_seqscan = off, because the server would read a short table from end to end, and would
+-- keep that plan while the table grows. So every statement needs an index. They set jit = off, because
+-- compiling a statement first may take longer than a call may.
 --
--- They set lock_timeout, so that a name whose row is locked by another session for long does not
--- keep a connection and the other calls of a statement, nor for long the rows that the statement has
--- locked before. A statement with many calls on a name with many waiters takes hundreds of milliseconds
--- on a busy machine.
+-- They set lock_timeout, so that a row that another session has locked for long does not keep a connection,
+-- the other calls of a statement, and the rows that it has locked before. A statement with many calls on a
+-- name with many waiters takes hundreds of milliseconds on a busy machine.
 
 -- acquire_v1 makes an exclusive acquire. Its short paths are for names that nobody holds or waits for.
 CREATE FUNCTION acquire_v1(a_heartbeat bigint, a_wake text, a_name text, a_id uuid, a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean,
@@ -626,8 +616,7 @@ BEGIN
 	RETURN one_v1(a_heartbeat, a_wake, 1::smallint, a_name, a_id, 1::smallint, 1, 0, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta);
 END $$;
 
--- release_v1 releases a grant of an identity that has no request in flight. Its short path is for
--- exclusive grants of names that nobody waits for.
+-- release_v1 is for an identity without a request in flight. Its short path is for uncontended exclusive grants.
 CREATE FUNCTION release_v1(a_name text, a_id uuid)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 500 AS $$
 DECLARE
@@ -643,8 +632,7 @@ BEGIN
 	RETURN one_v1(0, '', 2::smallint, a_name, a_id, 0::smallint, 0, 0, 0, 0, 0, false, '', '');
 END $$;
 
--- wait_for_commit makes the transaction wait for the disk, and for synchronous standbys, if the session
--- does not. It returns the setting.
+-- wait_for_commit makes the transaction wait for the disk and synchronous standbys. It returns the setting.
 CREATE FUNCTION wait_for_commit() RETURNS text LANGUAGE sql VOLATILE AS $$
 	SELECT CASE WHEN current_setting('synchronous_commit') NOT IN ('off', 'local') THEN current_setting('synchronous_commit')
 		ELSE set_config('synchronous_commit', 'on', true) END $$;
@@ -654,9 +642,8 @@ BEGIN
 	RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
 END $$;
 
--- one_v1 makes any call: 1 acquire, 2 release, 3 leave, 4 keep, 5 renew, 6 break. For an acquire,
--- a_queue says whether it joins the queue. For the calls that end a grant, it says whether a
--- request of that identity may still arrive.
+-- one_v1 makes any call: 1 acquire, 2 release, 3 leave, 4 keep, 5 renew, 6 break. A_queue says whether an
+-- acquire joins the queue, and for calls that end a grant whether a request of that identity may still arrive.
 CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 500 AS $$
@@ -734,9 +721,9 @@ BEGIN
 	RETURN busy;
 END $$;
 
--- blocked reports whether a call or a sweep would wait for a row that belongs to its name. The row of the name is
--- locked, so only a stranger can have locked the other one, such as an administrator who deletes a holder
--- by hand. Every call removes what has expired, or expires before the call is made.
+-- blocked reports whether a call or a sweep, which has locked the row of its name, would wait for another one,
+-- which a stranger has locked, such as an administrator who deletes a holder by hand. Every call removes what
+-- has expired, or expires before the call is made.
 CREATE FUNCTION blocked(a_name text, a_id uuid) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = 20 AS $$
 DECLARE
 	soon bigint := now_us() + 1000000;
@@ -749,10 +736,10 @@ EXCEPTION WHEN lock_not_available THEN
 	RETURN true;
 END $$;
 
--- call_v1 makes several calls, one after the other, in one transaction. The calls are sorted by
--- their names, so that there are no deadlocks. It returns the outcomes in the order of the calls. If
--- a_sweeps is not 0, it also removes unused names, and the last row is the name after which to
--- continue. If a_skip is true, it makes no calls that would wait for rows that other sessions have locked.
+-- call_v1 makes several calls in one transaction, and returns their outcomes in the same order. The calls are
+-- sorted by their names, so that there are no deadlocks. If a_sweeps is not 0, it also removes unused names,
+-- and the last row is the name after which to continue. If a_skip is true, it makes no calls that would wait
+-- for rows that other sessions have locked.
 CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_skip boolean, a_sweep text, a_sweeps integer,
 	a_ops smallint[], a_names text[], a_ids uuid[], a_modes smallint[], a_weights integer[], a_lims integer[], a_ttls bigint[],
 	a_tokens integer[], a_floors bigint[], a_queues boolean[], a_owners text[], a_metas text[])

@@ -24,10 +24,9 @@ import (
 //	… read and write with tx …
 //	return tx.Commit(ctx)
 //
-// LockTx excludes other calls of LockTx and TryLockTx with the same name in the same database. It
-// does not exclude the leases of a Client, which live outside of transactions. Locking a name
-// again in one transaction succeeds. Two transactions that lock two names in a different order can
-// deadlock, which the server ends with an error after a second: lock names in sorted order. If tx is a
+// LockTx excludes other calls of LockTx and TryLockTx with the same name in the same database, but not the
+// leases of a Client. Locking a name again in one transaction succeeds. Lock several names in sorted order:
+// otherwise two transactions can deadlock, which the server ends with an error after a second. If tx is a
 // savepoint (Begin of a pgx.Tx), its rollback releases the names that were locked in it.
 //
 // LockTx returns an error that matches holdfast.ErrInvalid for a malformed name. After any other error,
