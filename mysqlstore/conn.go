@@ -241,8 +241,7 @@ func (c *conn) prepare(ctx context.Context, st *statements) error {
 	return err
 }
 
-// dead reports whether the connection was closed. The server may have closed it, or the driver,
-// if the context of a call ended when its reply arrived. It sends nothing.
+// dead reports whether the server or the driver has closed the connection. It sends nothing.
 func (c *conn) dead(ctx context.Context) bool {
 	return c.Raw(func(driverConn any) error {
 		if r, ok := driverConn.(driver.SessionResetter); ok {

@@ -56,12 +56,10 @@ func Grants(database, prefix, user string) (string, error) {
 	return fmt.Sprintf(withTables(text, prefix), database, user), nil
 }
 
-// Migrate creates the tables in the database of db, or updates them to the version of this
-// package. It does nothing if they are up to date. Programs may use the locks meanwhile, and
-// several may call Migrate at the same time. An empty prefix means [DefaultPrefix].
-//
-// It returns an error that matches store.ErrInvalid if the prefix is malformed or the tables are
-// of a version that this package does not know.
+// Migrate creates the tables in the database of db, or updates them to the version of this package. It does
+// nothing if they are up to date. Programs may use the locks meanwhile, and several may call Migrate at the
+// same time. An empty prefix means [DefaultPrefix]. It returns an error that matches store.ErrInvalid if the
+// prefix is malformed or the tables are of a version that this package does not know.
 func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
 	prefix, err := checkPrefix(prefix)
 	if err != nil {

@@ -133,8 +133,7 @@ func (s *Store) poll() {
 	}
 }
 
-// due returns the waiters to check now and their seq, and the time until the next check. Without waiters
-// it ends polling.
+// due returns the waiters to check now, and the time until the next check. Without waiters it ends polling.
 func (p *waits) due(now time.Time) (due map[wake.Key]int64, next time.Duration, any bool) {
 	p.Lock()
 	defer p.Unlock()
