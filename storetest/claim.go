@@ -50,7 +50,7 @@ func (c *conn) newClaim(name string, mode store.Mode, weight, limit int) *claim 
 
 // short sets a TTL that expires during the test.
 func (k *claim) short() *claim {
-	k.req.TTL = k.s.ttl
+	k.req.TTL = k.s.TTL
 	return k
 }
 
@@ -90,12 +90,17 @@ func (k *claim) try(ctx context.Context) (store.Answer, error) {
 	return ans, err
 }
 
+// attempt is try with the context of one call.
+func (k *claim) attempt() (store.Answer, error) {
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	return k.try(ctx)
+}
+
 // ask makes one attempt and expects an answer.
 func (k *claim) ask() store.Answer {
 	k.s.Helper()
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	ans, err := k.try(ctx)
+	ans, err := k.attempt()
 	if err != nil {
 		k.s.Fatalf("Acquire: %v", err)
 	}
@@ -207,6 +212,23 @@ func (k *claim) renewal() store.Renewal {
 	return store.Renewal{Name: k.req.Name, ID: k.req.ID, TTL: k.req.TTL, Mode: k.req.Mode}
 }
 
+// calls returns one call of each kind for the claim, and an Acquire for another one.
+func (k *claim) calls(other *claim) map[string]func(ctx context.Context) error {
+	name, id := k.req.Name, k.req.ID
+	calls := map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error { _, err := other.try(ctx); return err },
+		"Wait":    func(ctx context.Context) error { return k.Wait(ctx, name, id) },
+		"Leave":   func(ctx context.Context) error { return k.Leave(ctx, name, id) },
+		"Renew":   func(ctx context.Context) error { _, err := k.Renew(ctx, []store.Renewal{k.renewal()}); return err },
+		"Release": func(ctx context.Context) error { return k.Release(ctx, name, id, store.Keep{}) },
+	}
+	if k.s.caps.Features.Has(store.FeatureList) {
+		calls["List"] = func(ctx context.Context) error { _, err := k.List(ctx, store.Query{Name: name}); return err }
+		calls["Break"] = func(ctx context.Context) error { return k.Break(ctx, name, id) }
+	}
+	return calls
+}
+
 // renewed renews the claim, with a further block of tokens, and expects that outcome.
 func (k *claim) renewed(want store.Status, tokens int) {
 	k.s.Helper()
@@ -247,18 +269,6 @@ func (k *claim) above(token int64) {
 	}
 }
 
-// freedAfter expects that the rival gets the name when the TTL, counted from start, is over, and
-// not earlier.
-func (k *claim) freedAfter(start time.Time, ttl time.Duration) {
-	k.s.Helper()
-	k.within(time.Until(start.Add(ttl)) + k.s.h.Slack)
-	// Servers that count in milliseconds may be early by a hundredth of the TTL. The margin of
-	// the core is wider.
-	if took := time.Since(start); took < ttl-ttl/100 {
-		k.s.Fatalf("the name was freed %v after it was taken for %v", took, ttl)
-	}
-}
-
 // is expects that a record belongs to the claim.
 func (k *claim) is(h store.Holder, state store.State) {
 	k.s.Helper()
@@ -271,25 +281,22 @@ func (k *claim) is(h store.Holder, state store.State) {
 	}
 }
 
-// refuses expects that the rival is refused because of this claim alone, and returns the holder
-// in its refusal.
-func (k *claim) refuses(rival *claim, state store.State) store.Holder {
+// refuses expects that the rival is refused because of this claim alone.
+func (k *claim) refuses(rival *claim, state store.State) {
 	k.s.Helper()
 	r := rival.refused()
 	if len(r.Holders) != 1 {
 		k.s.Fatalf("refused because of %d holders, want 1", len(r.Holders))
 	}
 	k.is(r.Holders[0], state)
-	return r.Holders[0]
 }
 
 // listed expects that the claim is listed as the only holder of its name.
-func (k *claim) listed(c *conn, state store.State) store.Holder {
+func (k *claim) listed(c *conn, state store.State) {
 	k.s.Helper()
 	l := c.lookup(k.req.Name)
 	if len(l.Holders) != 1 {
 		k.s.Fatalf("%d holders are listed, want 1: %+v", len(l.Holders), l)
 	}
 	k.is(l.Holders[0], state)
-	return l.Holders[0]
 }

@@ -39,7 +39,7 @@ var closingTest = test{name: "calls in flight when the store is closed finish or
 	}
 	// A call that failed may have been executed. Whatever it left behind expires.
 	s.undo()
-	time.Sleep(max(s.ttl, s.caps.Heartbeat) + s.h.Slack)
+	time.Sleep(max(s.TTL, s.caps.Heartbeat) + s.Slack)
 	s.nothingLeft()
 }}
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -40,7 +41,7 @@ type CompareOptions struct {
 // the contract. Sequences run in parallel, each on its own names, and some of them wait until
 // grants expire. A sequence that fails is shortened and printed as a test that calls [Replay].
 func Compare(t *testing.T, h Harness, opts CompareOptions) {
-	caps := h.prepare(t)
+	g := h.target(t)
 	number := func(name string, value, otherwise uint64) uint64 {
 		if text := os.Getenv(name); text != "" {
 			var err error
@@ -48,25 +49,19 @@ func Compare(t *testing.T, h Harness, opts CompareOptions) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		if value == 0 {
-			value = otherwise
-		}
-		return value
+		return cmp.Or(value, otherwise)
 	}
-	seed := number("HOLDFAST_SEED", opts.Seed, 1)
-	n := number("HOLDFAST_SEQUENCES", uint64(opts.Sequences), 1000)
-	steps := opts.Steps
-	if steps == 0 {
-		steps = 25
-	}
-	h.Around(t, func(t *testing.T) { compareAll(t, h, caps, opts.Exact, seed, n, steps) })
+	opts.Seed = number("HOLDFAST_SEED", opts.Seed, 1)
+	opts.Sequences = int(number("HOLDFAST_SEQUENCES", uint64(opts.Sequences), 1000))
+	opts.Steps = cmp.Or(opts.Steps, 25)
+	g.Around(t, func(t *testing.T) { g.compareAll(t, opts) })
 }
 
 // Replay repeats a sequence of [Compare].
 func Replay(t *testing.T, h Harness, steps []Step) {
-	caps := h.prepare(t)
-	h.Around(t, func(t *testing.T) {
-		c := connect(t, h, caps)
+	g := h.target(t)
+	g.Around(t, func(t *testing.T) {
+		c := g.connect(t, false)
 		defer c.close(t)
 		if err := c.replay(steps); err != nil {
 			t.Error(err)
@@ -76,19 +71,14 @@ func Replay(t *testing.T, h Harness, steps []Step) {
 
 // compared is the store that is compared, through two connections.
 type compared struct {
-	h     Harness
-	caps  store.Capabilities
-	long  time.Duration
+	target
 	fake  bool // time is fake, so that waiting costs nothing, and a wake-up takes no time
 	exact bool // see CompareOptions
 	conns [2]store.Store
 }
 
-func connect(t *testing.T, h Harness, caps store.Capabilities) compared {
-	c := compared{h: h, caps: caps, long: eternity, conns: [2]store.Store{h.Open(t), h.Open(t)}}
-	if caps.MaxTTL > 0 {
-		c.long = min(c.long, caps.MaxTTL)
-	}
+func (g target) connect(t *testing.T, exact bool) compared {
+	c := compared{target: g, exact: exact, conns: [2]store.Store{g.Open(t), g.Open(t)}}
 	start := time.Now()
 	time.Sleep(time.Millisecond)
 	c.fake = time.Since(start) == time.Millisecond // only fake time is that exact
@@ -146,36 +136,35 @@ func (c compared) generate(g *generator, length int, stop func() bool) (steps []
 	return steps, wrong
 }
 
-func compareAll(t *testing.T, h Harness, caps store.Capabilities, exact bool, seed, n uint64, length int) {
-	c := connect(t, h, caps)
-	c.exact = exact
+func (g target) compareAll(t *testing.T, opts CompareOptions) {
+	c := g.connect(t, opts.Exact)
 	defer c.close(t)
 	// In real time, one sequence in ten waits for TTLs. Those run all at once.
-	workers, share := 8, uint64(10)
+	workers, share := 8, 10
 	if c.fake {
 		workers, share = 1, 2
 	}
 	var mu sync.Mutex
 	var failed []Step
 	var wrong error
-	var which uint64
+	var which int
 	stop := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return wrong != nil
 	}
-	one := func(i uint64) {
+	one := func(i int) {
 		if stop() {
 			return
 		}
-		g := newGenerator(seed, i, caps.Features)
+		g := newGenerator(opts.Seed, uint64(i), c.caps.Features)
 		if g.slow = i%share == 0; g.slow {
 			g.expires, g.pauses = 2*g.IntN(2), 6
 			if c.fake {
-				g.pauses = length
+				g.pauses = opts.Steps
 			}
 		}
-		steps, err := c.generate(g, length, stop)
+		steps, err := c.generate(g, opts.Steps, stop)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil && wrong == nil {
@@ -183,7 +172,7 @@ func compareAll(t *testing.T, h Harness, caps store.Capabilities, exact bool, se
 		}
 	}
 	var wg sync.WaitGroup
-	quick := make(chan uint64)
+	quick := make(chan int)
 	for range workers {
 		wg.Go(func() {
 			for i := range quick {
@@ -191,7 +180,7 @@ func compareAll(t *testing.T, h Harness, caps store.Capabilities, exact bool, se
 			}
 		})
 	}
-	for i := range n {
+	for i := range opts.Sequences {
 		if !c.fake && i%share == 0 {
 			wg.Go(func() { one(i) })
 		} else {
@@ -203,15 +192,14 @@ func compareAll(t *testing.T, h Harness, caps store.Capabilities, exact bool, se
 	if wrong == nil {
 		return
 	}
-	again := connect(t, h, caps)
-	again.exact = exact
+	again := g.connect(t, opts.Exact)
 	defer again.close(t)
 	shortest, err := again.shrink(failed)
 	if err == nil {
-		t.Errorf("sequence %d of seed %d: %v\nIt did not fail again when it was repeated alone:\n%s", which, seed, wrong, source(failed))
+		t.Errorf("sequence %d of seed %d: %v\nIt did not fail again when it was repeated alone:\n%s", which, opts.Seed, wrong, source(failed))
 		return
 	}
-	t.Errorf("sequence %d of seed %d: %v\nThe shortest sequence found that fails: %v\n%s", which, seed, wrong, err, source(shortest))
+	t.Errorf("sequence %d of seed %d: %v\nThe shortest sequence found that fails: %v\n%s", which, opts.Seed, wrong, err, source(shortest))
 }
 
 // shrink removes steps while the sequence still fails. It returns no error if it never fails.

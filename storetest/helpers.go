@@ -23,11 +23,8 @@ const eternity = 10 * time.Minute
 // A suite is the state of one test.
 type suite struct {
 	*testing.T
-	caps    store.Capabilities
-	h       Harness
-	ttl     time.Duration // ends during a test
-	long    time.Duration // a TTL that does not end during a test
-	base    string        // prefix of all names of this test, which no other test uses
+	target
+	base    string // prefix of all names of this test, which no other test uses
 	names   int
 	conns   []*conn
 	claims  []*claim
@@ -44,22 +41,18 @@ type conn struct {
 	closed bool
 }
 
-func newSuite(t *testing.T, h Harness, caps store.Capabilities) *suite {
-	s := &suite{T: t, h: h, caps: caps, ttl: h.TTL, long: eternity}
-	if caps.MaxTTL > 0 {
-		s.long = min(s.long, caps.MaxTTL)
-	}
+func newSuite(t *testing.T, g target) *suite {
+	s := &suite{T: t, target: g}
 	sentence := t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
 	s.base = fmt.Sprintf("%.40s-%s", strings.ToLower(sentence), strings.ToLower(rand.Text()[:10]))
-	if h.Residue != nil {
-		s.residue = h.Residue(t)
+	if g.Residue != nil {
+		s.residue = g.Residue(t)
 	}
 	s.goroutines = runtime.NumGoroutine()
 	return s
 }
 
-// end cleans up. It is deferred instead of registered with t.Cleanup, because the context of
-// the test, which a harness may use to open stores, ends before the cleanups run.
+// end cleans up, and counts goroutines.
 func (s *suite) end() {
 	s.cleanUp()
 	if !s.Failed() { // otherwise the failure explains what is left
@@ -125,7 +118,7 @@ func (s *suite) noMoreGoroutinesThan(n int) {
 // eventually polls until the condition is true, and reports whether it became true within the
 // limit.
 func (s *suite) eventually(limit time.Duration, cond func() bool) bool {
-	for start := time.Now(); !cond(); time.Sleep(s.ttl / 50) {
+	for start := time.Now(); !cond(); time.Sleep(s.TTL / 50) {
 		if time.Since(start) > limit {
 			return false
 		}
@@ -146,7 +139,7 @@ func (s *suite) boundedFor(handovers int) (context.Context, context.CancelFunc) 
 
 func (s *suite) open() *conn {
 	s.Helper()
-	c := &conn{Store: s.h.Open(s.T), s: s}
+	c := &conn{Store: s.Open(s.T), s: s}
 	s.conns = append(s.conns, c)
 	return c
 }
@@ -182,21 +175,32 @@ func (s *suite) name() string {
 	return fmt.Sprintf("%s:%d", s.base, s.names)
 }
 
-// promptly expects that a wake-up is pushed. Each round returns how long the wake-up took and the
-// Again of the refusal. The best of five rounds must be far below Again, which is when a poll
+// promptly expects that a waiter is woken by a push when a holder releases its name, which it does
+// early, before the waiter calls Wait, or after that. The best of five wake-ups must take far less than Again, which is when a poll
 // would happen. The other four may be slow because of a busy machine. A store that polls at once
 // passes as well.
-func (s *suite) promptly(round func() (took, again time.Duration)) {
+func (s *suite) promptly(early bool, claims func(name string) (holder, waiter *claim)) {
 	s.Helper()
-	best := time.Duration(-1)
+	best := patience
 	for range 5 {
-		took, again := round()
-		if took < max(again/2, s.ttl/10) {
+		holder, waiter := claims(s.name())
+		waiter.queued(1)
+		if early {
+			holder.release()
+		}
+		start := time.Now()
+		w := waiter.wait()
+		if !early {
+			start = time.Now()
+			holder.release()
+		}
+		w.woken()
+		took := time.Since(start)
+		waiter.granted()
+		if took < max(waiter.again/2, s.TTL/10) {
 			return
 		}
-		if best < 0 || took < best {
-			best = took
-		}
+		best = min(best, took)
 	}
 	s.Errorf("the best of five wake-ups took %v: it was not pushed", best)
 }

@@ -43,13 +43,11 @@ var listingTests = []test{
 		for i := range 2 * len(conns) {
 			others.Go(func() {
 				for !stop.Load() && !s.Failed() {
-					ctx, cancel := s.bounded()
 					k := conns[i%len(conns)].newClaim(name, store.Shared, 1, 0)
-					answer, err := k.try(ctx)
+					answer, err := k.attempt()
 					if err == nil && answer.Granted() {
 						err = k.tryRelease(store.Keep{})
 					}
-					cancel()
 					if err != nil {
 						s.Error(err)
 					}

@@ -46,9 +46,7 @@ func (c *conn) takeAll(names []string) []*claim {
 	for _, name := range names {
 		k := c.exclusive(name)
 		claims = append(claims, k)
-		ctx, cancel := c.s.bounded()
-		ans, err := k.try(ctx)
-		cancel()
+		ans, err := k.attempt()
 		if err != nil || !ans.Granted() {
 			c.s.Fatalf("%q: granted %v, error %v: want a lock of its own", name, ans.Granted(), err)
 		}
@@ -111,11 +109,5 @@ var namesTests = []test{
 }
 
 func withPrefix(names []string, prefix string) []string {
-	var out []string
-	for _, name := range names {
-		if strings.HasPrefix(name, prefix) {
-			out = append(out, name)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }

@@ -16,24 +16,12 @@ import (
 var quietTests = []test{
 	{name: "calls after Close return ErrClosed", run: func(s *suite) {
 		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name).granted()
+		a := one.exclusive(s.name()).granted()
 		one.close()
 		ctx, cancel := s.bounded()
 		defer cancel()
-		calls := map[string]func() error{
-			"Acquire": func() error { _, err := one.Acquire(ctx, one.exclusive(s.name()).req); return err },
-			"Wait":    func() error { return one.Wait(ctx, name, a.req.ID) },
-			"Leave":   func() error { return one.Leave(ctx, name, a.req.ID) },
-			"Renew":   func() error { _, err := one.Renew(ctx, []store.Renewal{a.renewal()}); return err },
-			"Release": func() error { return one.Release(ctx, name, a.req.ID, store.Keep{}) },
-		}
-		if s.caps.Features.Has(store.FeatureList) {
-			calls["List"] = func() error { _, err := one.List(ctx, store.Query{Name: name}); return err }
-			calls["Break"] = func() error { return one.Break(ctx, name, a.req.ID) }
-		}
-		for call, f := range calls {
-			if err := f(); !errors.Is(err, store.ErrClosed) {
+		for call, f := range a.calls(one.exclusive(s.name())) {
+			if err := f(ctx); !errors.Is(err, store.ErrClosed) {
 				s.Errorf("%s after Close: %v, want ErrClosed", call, err)
 			}
 		}
@@ -75,18 +63,16 @@ var quietTests = []test{
 			renewals[i] = claims[i].renewal()
 		}
 		s.parallel(n, 16, func(i int) error {
-			ctx, cancel := s.bounded()
-			defer cancel()
 			if kind(i) == never {
 				return nil
 			}
-			if _, err := claims[i].try(ctx); err != nil || kind(i) == held {
+			if _, err := claims[i].attempt(); err != nil || kind(i) == held {
 				return err
 			}
 			if err := claims[i].tryRelease(store.Keep{}); err != nil || kind(i) == released {
 				return err
 			}
-			_, err := rivals[i].try(ctx)
+			_, err := rivals[i].attempt()
 			return err
 		})
 		ctx, cancel := s.bounded()
@@ -135,7 +121,7 @@ var quietTests = []test{
 			b := two.exclusive(name).queued(0)
 			go func() { ended <- b.Wait(ctx, name, b.req.ID) }()
 		}
-		time.Sleep(s.ttl / 20)
+		time.Sleep(s.TTL / 20)
 		s.noMoreGoroutinesThan(before + few + n) // n goroutines belong to the suite
 		cancel()
 		for range n {
@@ -183,7 +169,7 @@ var quietTests = []test{
 		a := one.exclusive(name).short().granted()
 		one.exclusive(name).queued(1)
 		one.close() // as a process that crashes
-		time.Sleep(max(a.ans.TTL, s.caps.Heartbeat) + s.h.Slack)
+		time.Sleep(max(a.ans.TTL, s.caps.Heartbeat) + s.Slack)
 		b := two.exclusive(name).granted()
 		if b.ans.Waiters != 0 {
 			s.Errorf("%d waiters, want none, because it is dead", b.ans.Waiters)
@@ -191,9 +177,9 @@ var quietTests = []test{
 		b.release()
 		if s.caps.Features.Has(store.FeatureKeep) {
 			b = two.exclusive(name).granted()
-			b.keep(store.Keep{State: store.Cooling, For: s.ttl})
+			b.keep(store.Keep{State: store.Cooling, For: s.TTL})
 			c := two.exclusive(name)
-			c.within(s.ttl + s.h.Slack)
+			c.within(s.TTL + s.Slack)
 			c.release()
 		}
 		s.nothingLeft()
@@ -207,12 +193,12 @@ func (s *suite) nothingLeft() {
 		k.alive = false // so that the clean-up does not hide anything that the test left
 	}
 	s.closeAll()
-	if s.h.Residue == nil {
+	if s.Residue == nil {
 		return
 	}
 	var left []string
 	clean := s.eventually(5*time.Second, func() bool {
-		left = slices.DeleteFunc(s.h.Residue(s.T), func(what string) bool { return slices.Contains(s.residue, what) })
+		left = slices.DeleteFunc(s.Residue(s.T), func(what string) bool { return slices.Contains(s.residue, what) })
 		return len(left) == 0
 	})
 	if !clean {

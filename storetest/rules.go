@@ -21,9 +21,7 @@ var exclusionTests = []test{
 			}
 			var granted atomic.Int32
 			s.parallel(len(claims), len(claims), func(i int) error {
-				ctx, cancel := s.bounded()
-				defer cancel()
-				ans, err := claims[i].try(ctx)
+				ans, err := claims[i].attempt()
 				if err == nil && ans.Granted() {
 					granted.Add(1)
 				}
@@ -69,7 +67,7 @@ var exclusionTests = []test{
 var lossTests = []test{
 	{name: "a grant lasts at least for its TTL", run: func(s *suite) {
 		one, two := s.open2()
-		for _, ttl := range []time.Duration{s.ttl, s.ttl*5/2 + 1} { // the second shows rounding
+		for _, ttl := range []time.Duration{s.TTL, s.TTL*5/2 + 1} { // the second shows rounding
 			if s.caps.CheckTTL(ttl) != nil {
 				continue
 			}
@@ -78,7 +76,12 @@ var lossTests = []test{
 			a.req.TTL = ttl
 			start := time.Now()
 			a.granted()
-			two.exclusive(name).freedAfter(start, a.ans.TTL)
+			two.exclusive(name).within(time.Until(start.Add(a.ans.TTL)) + s.Slack)
+			// Servers that count in milliseconds may be early by a hundredth of the TTL. The margin
+			// of the core is wider.
+			if took := time.Since(start); took < a.ans.TTL-a.ans.TTL/100 {
+				s.Fatalf("the name was freed %v after it was taken for %v", took, a.ans.TTL)
+			}
 		}
 	}},
 }
@@ -108,7 +111,7 @@ var identityTests = []test{
 		name := s.name()
 		a := one.exclusive(name).short().granted()
 		b := two.exclusive(name)
-		b.within(a.ans.TTL + s.h.Slack)
+		b.within(a.ans.TTL + s.Slack)
 		a.gone()
 		a.expect("Release", a.tryRelease(store.Keep{}), store.ErrNotHeld)
 		a.leave()
@@ -131,9 +134,7 @@ var modesTests = []test{
 			claims = append(claims, one.permits(name, 1, limit), two.permits(name, 2, limit))
 		}
 		s.parallel(len(claims), len(claims), func(i int) error {
-			ctx, cancel := s.bounded()
-			defer cancel()
-			_, err := claims[i].try(ctx)
+			_, err := claims[i].attempt()
 			return err
 		})
 		sum := 0

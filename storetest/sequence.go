@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -54,39 +55,21 @@ type Step struct {
 
 // String returns a step as Go source.
 func (s Step) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "{Op: storetest.%s", opNames[s.Op])
-	number := func(field string, n int) {
-		if n != 0 {
-			fmt.Fprintf(&b, ", %s: %d", field, n)
+	var fields []string
+	for i, v := 0, reflect.ValueOf(s); i < v.NumField(); i++ {
+		value := fmt.Sprint(v.Field(i))
+		switch x := v.Field(i).Interface().(type) {
+		case Op:
+			value = "storetest." + opNames[x]
+		case store.Mode, store.State:
+			value = "store." + strings.ToUpper(value[:1]) + value[1:]
+		}
+		if !v.Field(i).IsZero() {
+			fields = append(fields, v.Type().Field(i).Name+": "+value)
 		}
 	}
-	flag := func(field string, set bool) {
-		if set {
-			fmt.Fprintf(&b, ", %s: true", field)
-		}
-	}
-	number("Client", s.Client)
-	number("Conn", s.Conn)
-	number("Name", s.Name)
-	flag("Old", s.Old)
-	flag("All", s.All)
-	if s.Mode != 0 {
-		fmt.Fprintf(&b, ", Mode: store.%s", title(s.Mode.String()))
-	}
-	number("Weight", s.Weight)
-	number("Limit", s.Limit)
-	number("Tokens", s.Tokens)
-	flag("Floor", s.Floor)
-	flag("Queue", s.Queue)
-	flag("Short", s.Short)
-	if s.Keep != 0 {
-		fmt.Fprintf(&b, ", Keep: store.%s", title(s.Keep.String()))
-	}
-	return b.String() + "}"
+	return "{" + strings.Join(fields, ", ") + "}"
 }
-
-func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // A sequence is the state of one sequence of steps.
 type sequence struct {
@@ -113,7 +96,7 @@ type client struct {
 func newSequence(c compared) *sequence {
 	return &sequence{
 		compared: c, base: "compare-" + strings.ToLower(rand.Text()[:12]), start: time.Now(),
-		model: model.New(c.caps, c.h.Slack), clients: map[int]*client{},
+		model: model.New(c.caps, c.Slack), clients: map[int]*client{},
 	}
 }
 
@@ -135,7 +118,7 @@ func (q *sequence) times() func() model.Span {
 
 func (q *sequence) ttl(short bool) time.Duration {
 	if short {
-		return q.h.TTL
+		return q.TTL
 	}
 	return q.long
 }
@@ -144,10 +127,10 @@ func (q *sequence) ttl(short bool) time.Duration {
 func (q *sequence) do(st Step) error {
 	switch st.Op {
 	case Pause:
-		time.Sleep(max(q.h.TTL, q.caps.Heartbeat) / 3)
+		time.Sleep(max(q.TTL, q.caps.Heartbeat) / 3)
 		return nil
 	case Expire:
-		time.Sleep(max(q.h.TTL, q.caps.Heartbeat) + q.h.Slack + q.h.TTL/100)
+		time.Sleep(max(q.TTL, q.caps.Heartbeat) + q.Slack + q.TTL/100)
 		return nil
 	case List:
 		return q.list(st)
@@ -257,7 +240,7 @@ func (q *sequence) unwatch(c *client) error {
 		c.cancel()
 		c.waiting = nil
 	}()
-	limit := q.h.TTL / 100
+	limit := q.TTL / 100
 	must := q.mustWake(c)
 	if must && !q.fake {
 		limit = wakeLimit

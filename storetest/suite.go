@@ -32,6 +32,7 @@
 package storetest
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -108,54 +109,63 @@ const (
 // Run runs the whole suite as subtests of t. Nothing else in the process may run at the same
 // time, because the suite counts goroutines.
 func Run(t *testing.T, h Harness) {
-	caps := h.prepare(t)
-	sound := t.Run(capabilitiesTest, func(t *testing.T) {
-		h.Around(t, func(t *testing.T) { checkCapabilities(t, h, caps) })
-	})
+	g := h.target(t)
+	sound := t.Run(capabilitiesTest, func(t *testing.T) { g.Around(t, g.checkCapabilities) })
 	if !sound {
 		return // the results of other tests would be meaningless
 	}
 	if h.Parallel > 0 {
-		runBeside(t, h, caps)
+		g.runBeside(t)
 	}
 	for _, topic := range topics {
 		if h.Parallel > 0 && topic.name != quietTopic {
 			continue
 		}
 		t.Run(topic.name, func(t *testing.T) {
-			for _, test := range topic.declared(caps) {
-				t.Run(test.name, func(t *testing.T) { test.runAlone(t, h, caps) })
+			for _, test := range topic.declared(g.caps) {
+				g.run(t, test, (*suite).end)
 			}
 		})
 	}
 }
 
-// prepare sets the defaults of a harness, and returns the capabilities of the store.
-func (h *Harness) prepare(t *testing.T) (caps store.Capabilities) {
+// A target is the store under test.
+type target struct {
+	Harness
+	caps store.Capabilities
+	long time.Duration // a TTL that does not end during a test
+}
+
+// target sets the defaults of a harness, and asks the store for its capabilities.
+func (h Harness) target(t *testing.T) target {
 	if h.Around == nil {
 		h.Around = func(t *testing.T, test func(t *testing.T)) { test(t) }
 	}
 	if h.Slack == 0 {
 		h.Slack = 2 * time.Second
 	}
+	g := target{Harness: h, long: eternity}
 	h.Around(t, func(t *testing.T) { // not a subtest, so that -run cannot leave it out
 		c := h.Open(t)
-		caps = c.Capabilities()
+		g.caps = c.Capabilities()
 		if err := c.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	})
 	if h.TTL == 0 {
-		h.TTL = max(time.Second, caps.MinTTL)
+		g.TTL = max(time.Second, g.caps.MinTTL)
 	}
-	return caps
+	if g.caps.MaxTTL > 0 {
+		g.long = min(g.long, g.caps.MaxTTL)
+	}
+	return g
 }
 
 // runBeside runs the tests that need not run alone, in parallel, and counts goroutines once
 // for all of them.
-func runBeside(t *testing.T, h Harness, caps store.Capabilities) {
-	all := newSuite(t, Harness{TTL: h.TTL}, caps)
-	turns := make(chan struct{}, h.Parallel)
+func (g target) runBeside(t *testing.T) {
+	all := &suite{T: t, target: g, goroutines: runtime.NumGoroutine()}
+	turns := make(chan struct{}, g.Parallel)
 	var wg sync.WaitGroup
 	for _, topic := range topics {
 		if topic.name == quietTopic {
@@ -164,17 +174,11 @@ func runBeside(t *testing.T, h Harness, caps store.Capabilities) {
 		wg.Go(func() {
 			t.Run(topic.name, func(t *testing.T) {
 				var wg sync.WaitGroup
-				for _, test := range topic.declared(caps) {
+				for _, test := range topic.declared(g.caps) {
 					wg.Go(func() {
 						turns <- struct{}{}
 						defer func() { <-turns }()
-						t.Run(test.name, func(t *testing.T) {
-							h.Around(t, func(t *testing.T) {
-								s := newSuite(t, h, caps)
-								defer s.cleanUp()
-								test.run(s)
-							})
-						})
+						g.run(t, test, (*suite).cleanUp)
 					})
 				}
 				wg.Wait()
@@ -185,7 +189,7 @@ func runBeside(t *testing.T, h Harness, caps store.Capabilities) {
 	all.end()
 }
 
-// declared tests the capabilities that a store declares.
+// declared returns the tests for the features that a store declares, and for those that it does not.
 func (c *topic) declared(caps store.Capabilities) (tests []test) {
 	for _, test := range c.tests {
 		if caps.Features.Has(test.needs) && caps.Features&test.lacks == 0 {
@@ -195,16 +199,20 @@ func (c *topic) declared(caps store.Capabilities) (tests []test) {
 	return tests
 }
 
-func (c *test) runAlone(t *testing.T, h Harness, caps store.Capabilities) {
-	h.Around(t, func(t *testing.T) {
-		s := newSuite(t, h, caps)
-		defer s.end()
-		c.run(s)
+// run runs a test as a subtest. The end is deferred instead of registered with t.Cleanup, because the
+// context of the test, which a harness may use to open stores, ends before the cleanups run.
+func (g target) run(t *testing.T, c test, end func(s *suite)) {
+	t.Run(c.name, func(t *testing.T) {
+		g.Around(t, func(t *testing.T) {
+			s := newSuite(t, g)
+			defer end(s)
+			c.run(s)
+		})
 	})
 }
 
-func checkCapabilities(t *testing.T, h Harness, caps store.Capabilities) {
-	one, two := h.Open(t), h.Open(t)
+func (g target) checkCapabilities(t *testing.T) {
+	one, two, caps := g.Open(t), g.Open(t), g.caps
 	for _, s := range []store.Store{one, one, two} {
 		if again := s.Capabilities(); again != caps {
 			t.Errorf("capabilities are not constant: %+v, then %+v", caps, again)
@@ -224,7 +232,7 @@ func checkCapabilities(t *testing.T, h Harness, caps store.Capabilities) {
 	if caps.Features.Has(store.FeatureQueue) && caps.Heartbeat <= 0 {
 		t.Errorf("Heartbeat %v: want more than 0, otherwise a dead waiter keeps its place forever", caps.Heartbeat)
 	}
-	if err := caps.CheckTTL(h.TTL); err != nil {
+	if err := caps.CheckTTL(g.TTL); err != nil {
 		t.Errorf("Harness.TTL: %v", err)
 	}
 }

@@ -60,23 +60,9 @@ var unknownTests = []test{
 		a := one.exclusive(name)
 		dead, cancel := context.WithCancel(context.Background())
 		cancel()
-		calls := map[string]func(){
-			"Acquire": func() { a.try(dead) },
-			"Wait":    func() { a.Wait(dead, name, a.req.ID) },
-			"Leave":   func() { a.Leave(dead, name, a.req.ID) },
-			"Renew":   func() { a.Renew(dead, []store.Renewal{a.renewal()}) },
-			"Release": func() { a.Release(dead, name, a.req.ID, store.Keep{}) },
-		}
-		if s.caps.Features.Has(store.FeatureList) {
-			calls["List"] = func() { a.List(dead, store.Query{Name: name}) }
-			calls["Break"] = func() { a.Break(dead, name, a.req.ID) }
-		}
-		for call, f := range calls {
-			returned := make(chan struct{})
-			go func() {
-				defer close(returned)
-				f()
-			}()
+		for call, f := range a.calls(a) {
+			returned := make(chan error, 1)
+			go func() { returned <- f(dead) }()
 			select {
 			case <-returned:
 			case <-time.After(patience):
@@ -98,7 +84,7 @@ var unknownTests = []test{
 			a.leave()
 		}
 		// If a request arrives after its Leave, its grant lasts for its TTL at most.
-		two.exclusive(name).within(s.ttl + s.caps.Heartbeat + s.h.Slack)
+		two.exclusive(name).within(s.TTL + s.caps.Heartbeat + s.Slack)
 	}},
 	{name: "requests cancelled at any moment under load keep nobody waiting", run: cancelledUnderLoad},
 	{name: "a call repeated after it was cancelled keeps its grant", run: func(s *suite) {
@@ -116,9 +102,7 @@ var unknownTests = []test{
 					_, failures[i] = a.try(ctx)
 					cancel()
 					if failures[i] != nil {
-						ctx, cancel = s.bounded()
-						_, failures[i] = a.try(ctx)
-						cancel()
+						_, failures[i] = a.attempt()
 					}
 				})
 			}

@@ -59,7 +59,7 @@ func (k *claim) wait() *wait {
 	w := &wait{s: k.s, cancel: cancel, err: make(chan error, 1)}
 	go func() { w.err <- k.Wait(ctx, k.req.Name, k.req.ID) }()
 	k.s.cancels = append(k.s.cancels, cancel)
-	time.Sleep(k.s.ttl / 50)
+	time.Sleep(k.s.TTL / 50)
 	return w
 }
 

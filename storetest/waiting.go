@@ -15,45 +15,22 @@ import (
 var waitingTests = []test{
 	{name: "a wake-up is pushed and does not rely on polling", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
-		s.promptly(func() (took, again time.Duration) {
-			name := s.name()
-			a := one.exclusive(name).granted()
-			b := two.exclusive(name).queued(1)
-			w := b.wait()
-			start := time.Now()
-			a.release()
-			w.woken()
-			return time.Since(start), b.again
+		s.promptly(false, func(name string) (holder, waiter *claim) {
+			return one.exclusive(name).granted(), two.exclusive(name)
 		})
 	}},
 	{name: "a wake-up is pushed when any holder of permits leaves", needs: store.FeatureQueue | store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
-		s.promptly(func() (took, again time.Duration) {
-			name := s.name()
+		s.promptly(false, func(name string) (holder, waiter *claim) {
 			a := one.permits(name, 1, 2).granted()
 			two.permits(name, 1, 2).granted()
-			b := two.permits(name, 1, 2).queued(1)
-			w := b.wait()
-			start := time.Now()
-			a.release()
-			w.woken()
-			took = time.Since(start)
-			b.granted()
-			return took, b.again
+			return a, two.permits(name, 1, 2)
 		})
 	}},
 	{name: "a change between refusal and Wait is not lost", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
-		s.promptly(func() (took, again time.Duration) {
-			name := s.name()
-			a := one.exclusive(name).granted()
-			b := two.exclusive(name).queued(1)
-			a.release()
-			start := time.Now()
-			b.wait().woken()
-			took = time.Since(start)
-			b.granted()
-			return took, b.again
+		s.promptly(true, func(name string) (holder, waiter *claim) {
+			return one.exclusive(name).granted(), two.exclusive(name)
 		})
 	}},
 	{name: "calls of Wait on one connection are independent", run: func(s *suite) {
@@ -90,11 +67,11 @@ var waitingTests = []test{
 			cut func() (context.Context, context.CancelFunc)
 		}{
 			{context.DeadlineExceeded, func() (context.Context, context.CancelFunc) {
-				return context.WithTimeout(context.Background(), s.ttl/20)
+				return context.WithTimeout(context.Background(), s.TTL/20)
 			}},
 			{context.Canceled, func() (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(context.Background())
-				timer := time.AfterFunc(s.ttl/20, cancel)
+				timer := time.AfterFunc(s.TTL/20, cancel)
 				return ctx, func() { timer.Stop(); cancel() }
 			}},
 		} {
@@ -126,7 +103,7 @@ var waitingTests = []test{
 		a := one.exclusive(name).short().granted()
 		b := two.exclusive(name)
 		took := b.served(patience + a.ans.TTL)
-		if limit := a.ans.TTL + b.again + s.h.Slack + busy; took > limit {
+		if limit := a.ans.TTL + b.again + s.Slack + busy; took > limit {
 			s.Fatalf("served after %v, want %v at most", took, limit)
 		}
 	}},
@@ -161,7 +138,7 @@ var waitingTests = []test{
 				}
 			})
 		}
-		time.Sleep(s.ttl / 10) // let them wait
+		time.Sleep(s.TTL / 10) // let them wait
 		holder.release()
 		all.Wait()
 		if s.caps.Features.Has(store.FeatureQueue) && !slices.IsSorted(order) {
@@ -172,28 +149,21 @@ var waitingTests = []test{
 	}},
 	{name: "the delays of dead waiters do not add up", needs: store.FeatureQueue, run: func(s *suite) {
 		// The sum of their heartbeats is far above the limit.
-		n := 2 * (2*s.caps.Heartbeat + s.h.Slack + busy) / s.caps.Heartbeat
-		s.afterDeadWaiters(max(5, int(n)))
+		n := max(5, int(2*(2*s.caps.Heartbeat+s.Slack+busy)/s.caps.Heartbeat))
+		one, two := s.open2()
+		name := s.name()
+		holder := one.exclusive(name).granted()
+		for range n {
+			two.exclusive(name).queued(0)
+		}
+		last := one.exclusive(name).queued(0)
+		holder.release()
+		took := last.served(patience + time.Duration(n+1)*s.caps.Heartbeat)
+		if limit := s.caps.Heartbeat + last.again + s.Slack + busy; took > limit {
+			s.Fatalf("served after %v, want %v at most", took, limit)
+		}
 	}},
 }
 
 // busy is the delay that a busy machine may add.
 const busy = time.Second
-
-// afterDeadWaiters lets n waiters join the queue and die, and expects that a waiter behind them
-// is served when their heartbeat is over.
-func (s *suite) afterDeadWaiters(n int) {
-	s.Helper()
-	one, two := s.open2()
-	name := s.name()
-	holder := one.exclusive(name).granted()
-	for range n {
-		two.exclusive(name).queued(0)
-	}
-	last := one.exclusive(name).queued(0)
-	holder.release()
-	took := last.served(patience + time.Duration(n+1)*s.caps.Heartbeat)
-	if limit := s.caps.Heartbeat + last.again + s.h.Slack + busy; took > limit {
-		s.Fatalf("served after %v, want %v at most", took, limit)
-	}
-}
