@@ -51,8 +51,7 @@ func (h *History) EarlyGrants() []Violation {
 	})
 }
 
-// overlaps returns the pairs of holds that exclude each other and overlap, if each lasts until
-// its end.
+// overlaps returns the pairs of holds, each until its end, that exclude each other and overlap.
 func (h *History) overlaps(invariant, what string, end func(*Hold) time.Duration) (all []Violation) {
 	for name, holds := range h.byName() {
 		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return end(&hold) < hold.Got })
@@ -81,8 +80,7 @@ func (h *History) overlaps(invariant, what string, end func(*Hold) time.Duration
 	return all
 }
 
-// ClosedGrants returns all violations of S1 by Once and MinHold: a name is not granted while it is
-// kept closed.
+// ClosedGrants returns all violations of S1 while Once or MinHold keeps a name closed.
 func (h *History) ClosedGrants() (all []Violation) {
 	for name, holds := range h.byName() {
 		var last Hold // the latest end of those with lower tokens
@@ -112,8 +110,7 @@ func (h *History) TokensOutOfOrder() (all []Violation) {
 				all = append(all, Violation{Invariant: "S2", Name: name, At: holds[i].Got, Text: fmt.Sprintf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)})
 			}
 		}
-		// Go through the holds in order of tokens. No holder may have had the lock before the
-		// request of a holder with a lower token.
+		// Go down the tokens. No holder may have had the lock before the request of one with a lower token.
 		first := Hold{Got: never} // of those with higher tokens
 		for _, hold := range slices.Backward(holds) {
 			if first.Got < hold.Asked {
@@ -163,11 +160,8 @@ func CheckLog(log []Write) error {
 // Leftover returns the stacks, as printed by [runtime.Stack], that contain one of the words.
 func Leftover(stacks string, words ...string) (left []string) {
 	for stack := range strings.SplitSeq(stacks, "\n\n") {
-		for _, word := range words {
-			if strings.Contains(stack, word) {
-				left = append(left, stack)
-				break
-			}
+		if slices.ContainsFunc(words, func(word string) bool { return strings.Contains(stack, word) }) {
+			left = append(left, stack)
 		}
 	}
 	return left

@@ -28,8 +28,7 @@ type Hold struct {
 	Asked time.Duration // when Lock was called
 	Got   time.Duration // when it returned
 
-	// Believed is the last time at which the lease was seen to be live: its context had not
-	// ended after that time was read.
+	// Believed is the last time after which the context of the lease was seen not to have ended.
 	Believed time.Duration
 
 	Unlock time.Duration // when Unlock was called
@@ -159,8 +158,7 @@ func (h *History) AddFault(f Fault) {
 	h.faults = append(h.faults, f)
 }
 
-// Forget removes what was over before a time, so that a long history needs little memory. It
-// keeps the highest token of each name.
+// Forget removes what was over before a time, to save memory. It keeps the highest token of each name.
 func (h *History) Forget(before time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

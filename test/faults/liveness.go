@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Violations returns all violations of the invariants that a history shows by itself, which are
-// all but S3 and L1. For bound see LongWaits.
+// Violations returns those that a history shows by itself, all but S3 and L1. For bound see LongWaits.
 func (h *History) Violations(bound time.Duration) []Violation {
 	return slices.Concat(h.Overlaps(), h.ClosedGrants(), h.TokensOutOfOrder(), h.EarlyGrants(), h.LongWaits(bound), h.LostLeases())
 }
@@ -41,9 +40,8 @@ func (h *History) Rate(from, to time.Duration) float64 {
 	return float64(n) / (to - from).Seconds()
 }
 
-// LongWaits returns all violations of L2: nobody waits longer than bound after the name is free
-// and all faults are over. The bound is a TTL and a heartbeat, since a request of a dead client
-// may stand in front for that long.
+// LongWaits returns all violations of L2: nobody waits longer than bound after the name is free and all faults
+// are over. The bound is a TTL and a heartbeat: a dead client's request may stand in front that long.
 func (h *History) LongWaits(bound time.Duration) (all []Violation) {
 	type span struct{ begin, end time.Duration }
 	waits, obstacles := make(map[string][]Attempt), make(map[string][]span)
@@ -87,8 +85,7 @@ func (h *History) LongWaits(bound time.Duration) (all []Violation) {
 	return all
 }
 
-// freeBy returns the latest time at which a name that was held is free: when Unlock returned, or
-// when the grant has expired.
+// freeBy returns the latest time at which a name is free: when Unlock returned or the grant has expired.
 func freeBy(hold *Hold, ended time.Duration) time.Duration {
 	over := min(ended, cmp.Or(hold.Lost, never), cmp.Or(hold.Unlock, never))
 	switch {

@@ -10,8 +10,7 @@ import (
 // as the library says that the lock is held, and the rate after a fault.
 func PeerPromises(invariant string) bool { return invariant == "S1" || invariant == "L1" }
 
-// PeerViolations is like Violations for another lock library. Tokens and deadlines are not checked,
-// because most libraries have none.
+// PeerViolations is Violations for other libraries, most of which have no tokens and deadlines to check.
 func (h *History) PeerViolations(bound time.Duration) []Violation {
 	return slices.Concat(h.Overlaps(), h.LongWaits(bound), h.LostLeases())
 }

@@ -30,8 +30,7 @@ func main() {
 	}
 }
 
-// write replaces the tables in a page, of stores and of other libraries, by those of the records in a
-// folder.
+// write replaces the tables of stores and of other libraries in a page by those of a folder's records.
 func write(page, folder string) error {
 	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
