@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A conn is the connection of a client together with the corresponding connection to the
-// server.
+// A conn is the connection of a client and the one to the server.
 type conn struct {
 	proxy    *Proxy
 	client   net.Conn
@@ -24,8 +23,8 @@ type conn struct {
 func newConn(p *Proxy, client net.Conn) *conn {
 	c := &conn{proxy: p, client: client}
 	c.life, c.cancel = context.WithCancel(p.life)
-	c.toServer = newPipe(c, p.ToServer)
-	c.toClient = newPipe(c, p.ToClient)
+	c.toServer = &pipe{conn: c, link: p.ToServer, wake: make(chan struct{}, 1)}
+	c.toClient = &pipe{conn: c, link: p.ToClient, wake: make(chan struct{}, 1)}
 	return c
 }
 
@@ -101,8 +100,7 @@ func (c *conn) abortLocked() {
 	}
 }
 
-// reset closes a connection so that the other side sees an error, and bytes in flight are
-// lost.
+// reset closes a connection so that the other side sees an error, and loses bytes in flight.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		tcp.SetLinger(0)

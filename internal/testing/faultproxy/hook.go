@@ -15,6 +15,9 @@ import (
 // and enough to assemble a request that arrived in pieces.
 const hookWindow = 64 << 10
 
+// executeLimit bounds the wait for a server to execute a request.
+const executeLimit = 30 * time.Second
+
 // A hook waits for bytes that match.
 type hook struct {
 	match func([]byte) bool
@@ -25,20 +28,17 @@ type hook struct {
 	seen map[*pipe][]byte // since the hook was set
 }
 
-// When calls act once, as soon as match returns true for the bytes of one connection in this
-// direction. Match gets the bytes that arrived since the call of When, at most the last 64 KiB.
-// The bytes are forwarded after act has returned, so a fault that act sets applies to them.
-// Calls of match and act are serialized. Act may do anything except close the proxy.
+// When calls act once, as soon as match returns true for the last 64 KiB that arrived on one connection in
+// this direction since the call of When. The bytes are forwarded after act has returned, so its faults apply
+// to them. Calls of match and act are serialized. Act may do anything except close the proxy.
 func (l *Link) When(match func(seen []byte) bool, act func()) {
 	l.proxy.mu.Lock()
 	defer l.proxy.mu.Unlock()
 	l.hooks = append(l.hooks, &hook{match: match, act: act, seen: make(map[*pipe][]byte)})
 }
 
-// HoldRepliesAfter forwards the first request that matches, and then holds the replies of all
-// connections: the server executes the request, and the client gets no reply. For match see
-// [Link.When]. The channel is closed when the request was seen. When ToClient.Waiting is above
-// zero, the server has replied.
+// HoldRepliesAfter forwards the first request that matches as in [Link.When], closes the channel, and holds
+// the replies of all connections. When ToClient.Waiting is above zero, the server has replied.
 func (p *Proxy) HoldRepliesAfter(match func(request []byte) bool) <-chan struct{} {
 	return p.onRequest(match, p.ToClient.Hold)
 }
@@ -62,9 +62,8 @@ func (p *Proxy) Abandon(t testing.TB, match func(request []byte) bool, call func
 	}
 }
 
-// Lose makes a call whose request is executed and whose reply is lost. State returns what the request
-// changes at the server: when it has changed, the request was executed. Lose returns after the call
-// has failed. All connections are cut then, and the proxy is healed.
+// Lose makes a call whose request is executed, which changes what state returns, and whose reply is lost.
+// It returns after the call has failed. All connections are cut then, and the proxy is healed.
 func (p *Proxy) Lose(t testing.TB, match func(request []byte) bool, call func(context.Context) error, state func() (string, error)) {
 	t.Helper()
 	var before string
@@ -92,10 +91,7 @@ func (p *Proxy) Lose(t testing.TB, match func(request []byte) bool, call func(co
 	p.Heal()
 }
 
-const executeLimit = 30 * time.Second
-
-// cancelAfter makes a call. When its request is seen, it calls then, and cancels the context of the
-// call. It returns the error of the call.
+// cancelAfter makes a call. When its request is seen, it calls then, and cancels the context of the call.
 func cancelAfter(t testing.TB, seen <-chan struct{}, call func(context.Context) error, then func()) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -121,8 +117,7 @@ func (p *Proxy) onRequest(match func([]byte) bool, act func()) <-chan struct{} {
 	return seen
 }
 
-// show passes bytes that arrived to the hooks of a link. The caller must not hold the mutex of
-// the proxy, because hooks use the proxy.
+// show passes bytes to the hooks of a link, which may use the proxy. So its mutex must not be held.
 func (l *Link) show(p *pipe, data []byte) {
 	l.proxy.mu.Lock()
 	hooks := slices.Clone(l.hooks)

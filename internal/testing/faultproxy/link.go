@@ -40,12 +40,7 @@ func (l *Link) Delay(by time.Duration) {
 }
 
 // Heal ends the faults of this direction. It does not undo a Cut.
-func (l *Link) Heal() {
-	l.proxy.mu.Lock()
-	defer l.proxy.mu.Unlock()
-	l.mode, l.delay = pass, 0
-	l.proxy.wakeAll()
-}
+func (l *Link) Heal() { l.proxy.set(pass, l) }
 
 // Bytes returns the number of bytes that were forwarded.
 func (l *Link) Bytes() int64 { return l.bytes.Load() }
@@ -65,13 +60,19 @@ func (l *Link) Waiting() int {
 func (p *Proxy) set(m mode, links ...*Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.setLocked(m, links...)
+}
+
+func (p *Proxy) setLocked(m mode, links ...*Link) {
 	for _, l := range links {
 		l.mode = m
-		if m != drop {
-			continue
-		}
-		for c := range p.conns {
-			c.pipe(l).discard()
+		switch m {
+		case pass:
+			l.delay = 0
+		case drop:
+			for c := range p.conns {
+				c.pipe(l).discard()
+			}
 		}
 	}
 	p.wakeAll()

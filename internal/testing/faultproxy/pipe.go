@@ -30,10 +30,6 @@ type chunk struct {
 	arrived time.Time
 }
 
-func newPipe(c *conn, l *Link) *pipe {
-	return &pipe{conn: c, link: l, wake: make(chan struct{}, 1)}
-}
-
 // run forwards bytes until it has forwarded the end of the stream.
 func (p *pipe) run(from, to net.Conn) {
 	var reader sync.WaitGroup
@@ -107,8 +103,7 @@ func (p *pipe) write(to net.Conn) {
 	}
 }
 
-// next waits until a chunk may be forwarded and takes it from the queue. It returns false when the
-// connection has ended.
+// next takes a chunk that may be forwarded from the queue, or returns false when the connection has ended.
 func (p *pipe) next() (c chunk, ok bool) {
 	for {
 		wait := time.Duration(-1)

@@ -13,14 +13,9 @@ import (
 )
 
 const (
-	// dialLimit bounds how long the proxy tries to connect to its server.
-	dialLimit = 5 * time.Second
-
-	// dialPause is the time between two attempts of a patient proxy.
-	dialPause = 10 * time.Millisecond
-
-	// listenLimit bounds how long the proxy tries to listen on its port again.
-	listenLimit = 5 * time.Second
+	dialLimit   = 5 * time.Second       // to connect to the server
+	dialPause   = 10 * time.Millisecond // between two attempts of a patient proxy
+	listenLimit = 5 * time.Second       // to listen on the port again
 )
 
 // A Proxy forwards TCP connections to one server. Its methods are safe for concurrent use.
@@ -47,12 +42,7 @@ type Proxy struct {
 // Start starts a proxy in front of a server. It is closed when the test ends.
 func Start(t testing.TB, server string) *Proxy {
 	t.Helper()
-	p := &Proxy{
-		t:      t,
-		addr:   ports.Addr(ports.Reserve(t)),
-		server: server,
-		conns:  make(map[*conn]struct{}),
-	}
+	p := &Proxy{t: t, addr: ports.Addr(ports.Reserve(t)), server: server, conns: make(map[*conn]struct{})}
 	p.ToServer = &Link{proxy: p}
 	p.ToClient = &Link{proxy: p}
 	p.life, p.cancel = context.WithCancel(context.Background())
@@ -74,10 +64,9 @@ func (p *Proxy) Hold() { p.set(hold, p.ToServer, p.ToClient) }
 // Drop drops the bytes of both directions.
 func (p *Proxy) Drop() { p.set(drop, p.ToServer, p.ToClient) }
 
-// Patient makes a client wait while the server refuses connections, as if the network were
-// slow. Otherwise the client's connection is reset. Use it for a server that is about to listen: a
-// client may react differently to a reset than to a refusal, and a proxy cannot refuse on behalf
-// of the server.
+// Patient makes a client wait while the server refuses connections, which would otherwise be resets. Use it
+// for a server that is about to listen: a client may react differently to a reset than to a refusal, and a
+// proxy cannot refuse on behalf of the server.
 func (p *Proxy) Patient() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,10 +93,7 @@ func (p *Proxy) Heal() {
 			p.t.Errorf("proxy: %v", err)
 		}
 	}
-	for _, l := range []*Link{p.ToServer, p.ToClient} {
-		l.mode, l.delay = pass, 0
-	}
-	p.wakeAll()
+	p.setLocked(pass, p.ToServer, p.ToClient)
 }
 
 // Accepted returns the number of connections since the start.
@@ -124,8 +110,7 @@ func (p *Proxy) Open() int {
 	return len(p.conns)
 }
 
-// Close closes the proxy and all its connections, and waits for its goroutines. A hook must not
-// call it.
+// Close closes all connections, and waits for the goroutines. A hook must not call it.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -135,9 +120,8 @@ func (p *Proxy) Close() {
 	p.work.Wait()
 }
 
-// listen opens the listener again on the same port. It retries, because a child process that the
-// test starts at this moment may hold the old listener open until it executes its program. The
-// caller holds the mutex.
+// listen opens the listener. It retries, because a child process that the test starts at this moment may hold
+// the old listener open until it executes its program. The caller holds the mutex.
 func (p *Proxy) listen() error {
 	l, err := net.Listen("tcp", p.addr)
 	for begin := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(begin) < listenLimit; {
