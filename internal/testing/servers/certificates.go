@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// Certificates are a certificate for 127.0.0.1 and localhost that is its own authority. Servers and clients
-// can use both.
+// Certificates are one for 127.0.0.1 and localhost that is its own authority, for servers and clients.
 type Certificates struct {
 	CAFile, CertFile, KeyFile string
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,8 +151,7 @@ func (e *Etcd) healthy() error {
 	return nil
 }
 
-// Ask calls a method of the server's HTTP interface, such as "/v3/maintenance/status". It
-// needs a server without TLS.
+// Ask calls a method of a server without TLS, such as "/v3/maintenance/status".
 func (e *Etcd) Ask(method string, request, answer any) error {
 	return e.call(http.MethodPost, method, request, answer)
 }
@@ -208,20 +208,12 @@ func (e *Etcd) EnableAuth(password string) {
 // Leader returns the leader. It waits until all running servers agree on it.
 func (c *EtcdCluster) Leader() *Etcd {
 	c.t.Helper()
-	var leader *Etcd
-	Poll(c.t, startLimit, func() (err error) {
-		leader, err = c.leader()
-		return err
-	})
-	return leader
+	return pollFor(c.t, startLimit, c.leader)
 }
 
 func (c *EtcdCluster) leader() (leader *Etcd, err error) {
 	id := ""
-	for _, e := range c.Nodes {
-		if !e.awake() {
-			continue
-		}
+	for _, e := range awake(c.Nodes) {
 		var status struct {
 			Header struct {
 				Member string `json:"member_id"`
@@ -248,16 +240,27 @@ func (c *EtcdCluster) leader() (leader *Etcd, err error) {
 }
 
 // Followers returns the servers that are not the leader.
-func (c *EtcdCluster) Followers() (list []*Etcd) {
+func (c *EtcdCluster) Followers() []*Etcd {
 	c.t.Helper()
 	leader := c.Leader()
-	for _, e := range c.Nodes {
-		if e != leader {
-			list = append(list, e)
-		}
-	}
-	return list
+	return slices.DeleteFunc(slices.Clone(c.Nodes), func(e *Etcd) bool { return e == leader })
 }
 
 // PeerAddr returns the address on which the server listens for the other members of its cluster.
 func (e *Etcd) PeerAddr() string { return ports.Addr(e.peer) }
+
+// StartLearner adds a member that does not vote to the cluster of a single server, and waits until
+// it answers. A learner refuses almost all requests.
+func (e *Etcd) StartLearner(t testing.TB) *Etcd {
+	t.Helper()
+	l := &Etcd{endpoint: endpoint{ports.Reserve(t)}, peer: ports.Reserve(t), opts: e.opts}
+	request := map[string]any{"peerURLs": []string{"http://" + l.advertised()}, "isLearner": true}
+	if err := e.Ask("/v3/cluster/member/add", request, nil); err != nil {
+		t.Fatalf("add a learner: %v", err)
+	}
+	l.opts.Args = append(l.opts.Args, "--initial-cluster-state=existing")
+	l.prepare(t, fmt.Sprintf("%s=http://%s,%s=http://%s", e.name(), e.advertised(), l.name(), l.advertised()))
+	l.prog.ready = func() error { return l.call(http.MethodGet, "/version", nil, nil) }
+	startAll(l)
+	return l
+}

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// A Host is a testing.TB for a server that all tests of a package share. TestMain calls End after the
-// tests.
+// A Host is a testing.TB for a server that a package shares. TestMain calls End after the tests.
 type Host struct {
 	testing.TB
 	mu   sync.Mutex
@@ -52,8 +51,7 @@ func (h *Host) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 // Fatalf panics.
 func (h *Host) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// TempDir returns a folder that End removes. Other users can read it, because some servers do not run
-// as root.
+// TempDir returns a folder that End removes. All users can read it, for servers that do not run as root.
 func (h *Host) TempDir() string {
 	parent, err := os.MkdirTemp("", "holdfast")
 	if err != nil {

@@ -80,8 +80,7 @@ func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	return m
 }
 
-// URL returns the URL of the store in the database of tests, through an address of the server or
-// of a proxy in front of it.
+// URL returns the URL of the store in the database of tests, at an address of the server or of a proxy.
 func (m *MariaDB) URL(addr string) string {
 	return fmt.Sprintf("mysql://%s:%s@%s/%s", MariaDBUser, MariaDBPassword, addr, MariaDBDatabase)
 }
@@ -91,8 +90,7 @@ func (m *MariaDB) DSN() string {
 	return fmt.Sprintf("%s:%s@tcp(%s)/%s", MariaDBUser, MariaDBPassword, m.Addr(), MariaDBDatabase)
 }
 
-// greets returns nil if the server accepts connections, which it does after it has run the
-// statements.
+// greets returns nil if the server accepts connections, as it does after its statements.
 func (m *MariaDB) greets() error {
 	conn, err := net.DialTimeout("tcp", m.Addr(), time.Second)
 	if err != nil {
@@ -111,8 +109,7 @@ func (m *MariaDB) greets() error {
 	return nil
 }
 
-// installMariaDB fills an empty data folder. That takes seconds, so the result is kept next to
-// the built tools and copied.
+// installMariaDB fills an empty data folder. As that takes seconds, it copies a folder next to the built tools.
 func installMariaDB(t testing.TB, data string) {
 	t.Helper()
 	for _, bin := range builtTools() {
@@ -122,9 +119,7 @@ func installMariaDB(t testing.TB, data string) {
 		template := filepath.Join(bin, "mariadb-data")
 		if _, err := os.Stat(template); err != nil {
 			fresh, err := os.MkdirTemp(bin, "mariadb-data-")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer os.RemoveAll(fresh)
 			runInstall(t, fresh)
 			// If another test was faster, its folder can be used as well.
@@ -132,9 +127,7 @@ func installMariaDB(t testing.TB, data string) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.CopyFS(data, os.DirFS(template)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(data, os.DirFS(template)))
 		return
 	}
 	runInstall(t, data)

@@ -28,15 +28,13 @@ type Postgres struct {
 	opts PostgresOptions
 }
 
-// postgresPaths returns the folders in which distributions install the programs of the server.
-// Debian does not add them to PATH.
+// postgresPaths returns the folders of the server's programs, which Debian does not add to PATH.
 func postgresPaths() []string {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	return found
 }
 
-// StartPostgres starts a PostgreSQL server and waits until it is ready. Its superuser and its
-// first database are called postgres.
+// StartPostgres starts a server. Its superuser and its first database are called postgres.
 func StartPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 	t.Helper()
 	p := newPostgres(t, opts, func(p *Postgres, dir string) {
@@ -109,9 +107,7 @@ func serverDir(t testing.TB) string {
 	dir := t.TempDir()
 	// The parent contains all folders of the test. By default only the current user can enter it.
 	if parent := filepath.Dir(dir); parent != filepath.Clean(os.TempDir()) {
-		if err := os.Chmod(parent, 0o711); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(parent, 0o711))
 	}
 	giveToServer(t, dir)
 	return dir
@@ -132,12 +128,8 @@ func (p *Postgres) configure(data string) {
 	if certs := p.opts.TLS; certs != nil {
 		for name, from := range map[string]string{"server.crt": certs.CertFile, "server.key": certs.KeyFile} {
 			content, err := os.ReadFile(from)
-			if err == nil {
-				err = os.WriteFile(filepath.Join(data, name), content, 0o600)
-			}
-			if err != nil {
-				p.t.Fatal(err)
-			}
+			must(p.t, err)
+			must(p.t, os.WriteFile(filepath.Join(data, name), content, 0o600))
 			giveToServer(p.t, filepath.Join(data, name))
 		}
 	}
@@ -186,8 +178,7 @@ func (p *Postgres) Value(sql string) string {
 	return rows[0][0]
 }
 
-// Terminate ends the server processes of the clients that a condition on pg_stat_activity selects. It
-// returns the number of processes.
+// Terminate ends the server processes of clients that match a condition on pg_stat_activity, and counts them.
 func (p *Postgres) Terminate(condition string) int {
 	p.t.Helper()
 	rows := p.Must("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity" +

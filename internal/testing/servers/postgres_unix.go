@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// serverUser returns the user to run PostgreSQL as, or nil for the current one. PostgreSQL
-// refuses to run as root.
+// serverUser returns the user for PostgreSQL, which refuses to run as root, or nil for the current one.
 func serverUser(t testing.TB) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -41,9 +40,7 @@ func serverAttributes(t testing.TB) *syscall.SysProcAttr {
 func giveToServer(t testing.TB, path string) {
 	t.Helper()
 	if c := serverUser(t); c != nil {
-		if err := os.Chown(path, int(c.Uid), int(c.Gid)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chown(path, int(c.Uid), int(c.Gid)))
 	}
 }
 

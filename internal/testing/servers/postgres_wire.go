@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// queryPostgres logs in as the superuser, who needs no password, and runs statements with the
-// simple query protocol. It does not use a client library, because this module has no
-// requirements.
+// queryPostgres logs in as the superuser, who needs no password, and runs statements with the simple query
+// protocol. It uses no client library, because this module has no requirements.
 func queryPostgres(addr, sql string) (rows [][]string, err error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

@@ -2,10 +2,12 @@ package servers
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,15 +18,9 @@ import (
 )
 
 const (
-	// startLimit is far longer than any server needs to start on a busy machine. A server that is
-	// not ready by then will never be ready.
-	startLimit = 30 * time.Second
-
-	// exitLimit bounds the wait for the end of a process.
-	exitLimit = 10 * time.Second
-
-	// logTail is how many bytes of a server's log a failure shows.
-	logTail = 2000
+	startLimit = 30 * time.Second // far longer than any server needs to start on a busy machine
+	exitLimit  = 10 * time.Second // bounds the wait for the end of a process
+	logTail    = 2000             // how many bytes of a server's log a failure shows
 )
 
 // A program describes how to prepare and start a server, and how to check that it is ready.
@@ -40,8 +36,7 @@ type program struct {
 	signals func(p *os.Process, s syscall.Signal) error // instead of signalGroup, if set
 }
 
-// A Process is a server that runs as a child of the test, in its own process group. Its methods
-// are safe for concurrent use.
+// A Process is a server in its own process group. Its methods are safe for concurrent use.
 type Process struct {
 	t    testing.TB
 	prog program
@@ -66,11 +61,17 @@ func newProcess(t testing.TB, dir string, prog program) *Process {
 // initialize creates the data folder.
 func (p *Process) initialize() {
 	p.t.Helper()
-	if err := os.MkdirAll(p.DataDir(), 0o700); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, os.MkdirAll(p.DataDir(), 0o700))
 	if p.prog.init != nil {
 		p.prog.init(p.DataDir())
+	}
+}
+
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
 	}
 }
 
@@ -104,6 +105,11 @@ func addrs[S interface{ Addr() string }](nodes []S) []string {
 	return list
 }
 
+// awake returns the servers that are running and not stopped.
+func awake[S interface{ awake() bool }](nodes []S) []S {
+	return slices.DeleteFunc(slices.Clone(nodes), func(node S) bool { return !node.awake() })
+}
+
 // startAll starts servers concurrently, and waits until all of them are ready.
 func startAll[S interface {
 	launch()
@@ -124,18 +130,13 @@ func (p *Process) launch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer log.Close()
 	cmd := exec.Command(p.path, p.prog.args...)
 	cmd.Dir = p.DataDir()
 	cmd.Env = append(os.Environ(), p.prog.env...)
 	cmd.Stdout, cmd.Stderr = log, log // files, so that no goroutine has to copy
-	cmd.SysProcAttr = childAttributes()
-	if p.prog.attr != nil {
-		cmd.SysProcAttr = p.prog.attr
-	}
+	cmd.SysProcAttr = cmp.Or(p.prog.attr, childAttributes())
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.prog.binary, err)
 	}
@@ -175,8 +176,7 @@ func (p *Process) await() {
 	}
 }
 
-// Kill ends the server with SIGKILL and waits until it has ended. It does nothing if the server
-// is not running.
+// Kill ends the server with SIGKILL and waits for its end, if the server is running.
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -198,8 +198,7 @@ func (p *Process) Kill() {
 	}
 }
 
-// Stop suspends the server with SIGSTOP and waits until it is suspended. Its connections stay
-// open, and it does not reply.
+// Stop suspends the server with SIGSTOP and waits until it is. Its connections stay open.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -229,8 +228,7 @@ func (p *Process) Continue() {
 	p.stopped = false
 }
 
-// Restart starts the server again with its data, on the same port, and waits until it is ready.
-// A running server is killed first.
+// Restart kills a running server, and starts it again with its data on the same port.
 func (p *Process) Restart() {
 	p.t.Helper()
 	p.Kill()
@@ -241,9 +239,7 @@ func (p *Process) Restart() {
 func (p *Process) Wipe() {
 	p.t.Helper()
 	p.Kill()
-	if err := os.RemoveAll(p.DataDir()); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, os.RemoveAll(p.DataDir()))
 	p.initialize()
 	startAll(p)
 }
@@ -280,8 +276,7 @@ func (p *Process) Log() string {
 
 func (p *Process) logFile() string { return filepath.Join(p.dir, "log") }
 
-// end stops the server at the end of the test. If the server has crashed or the test has failed,
-// end logs the server's output.
+// end stops the server at the end of the test, and logs its output if it crashed or the test failed.
 func (p *Process) end() {
 	p.mu.Lock()
 	crashed := !p.running() && !p.meant

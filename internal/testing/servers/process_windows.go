@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// Windows does not have these signals. The numbers only have to differ from those of existing
-// signals.
+// Windows does not have these signals. The numbers only have to be unused.
 const (
 	signalStop     = syscall.Signal(0x100)
 	signalContinue = syscall.Signal(0x101)

@@ -62,8 +62,7 @@ func StartRedisNodes(t testing.TB, n int, opts RedisOptions) []*Redis {
 	return nodes
 }
 
-// newRedis prepares a server. The given lines of configuration come after the common ones and
-// before those of the options.
+// newRedis prepares a server. Its lines of configuration come before those of the options.
 func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	t.Helper()
 	dir := t.TempDir()
@@ -141,9 +140,8 @@ func (r *Redis) Dial() (*RESPConn, error) {
 	return DialRESP(r.Addr(), nil, user, password)
 }
 
-// Do runs one command on a new connection and closes it, so that a test need not tell this
-// connection from those of the library. Commands that depend on a connection, such as MULTI,
-// SUBSCRIBE or WAIT, need Dial.
+// Do runs one command on a new connection, so that a test need not tell it from those of the library.
+// Commands that depend on a connection, such as MULTI, SUBSCRIBE or WAIT, need Dial.
 func (r *Redis) Do(args ...string) (any, error) {
 	c, err := r.Dial()
 	if err != nil {
@@ -168,20 +166,25 @@ func (r *Redis) Info(section string) (map[string]string, error) {
 	return r.fields("INFO", section)
 }
 
-// fields parses replies that consist of lines such as "name:value".
+// fields parses a reply that consists of lines such as "name:value".
 func (r *Redis) fields(args ...string) (map[string]string, error) {
 	value, err := r.Do(args...)
 	if err != nil {
 		return nil, err
 	}
 	text, _ := value.(string)
+	return parseFields(text, ":"), nil
+}
+
+// parseFields parses lines that have a name, a separator and a value.
+func parseFields(text, separator string) map[string]string {
 	fields := make(map[string]string)
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if name, value, ok := strings.Cut(line, ":"); ok {
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), separator); ok {
 			fields[name] = value
 		}
 	}
-	return fields, nil
+	return fields
 }
 
 func (r *Redis) ping() error {
@@ -191,21 +194,12 @@ func (r *Redis) ping() error {
 
 // each calls check for every running server and returns the first error.
 func each(nodes []*Redis, check func(*Redis) error) error {
-	for _, r := range nodes {
-		if !r.awake() {
-			continue
-		}
+	for _, r := range awake(nodes) {
 		if err := check(r); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// awake returns the number of running servers.
-func awake(nodes []*Redis) (n int) {
-	each(nodes, func(*Redis) error { n++; return nil })
-	return n
 }
 
 func yesNo(b bool) string {
@@ -217,7 +211,5 @@ func yesNo(b bool) string {
 
 func writeLines(t testing.TB, path string, lines []string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 }

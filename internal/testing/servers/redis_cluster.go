@@ -14,12 +14,9 @@ import (
 )
 
 const (
-	clusterPrimaries = 3
-	clusterSlots     = 16384
-
-	// clusterNodeTimeout is short, so that a failover takes two or three seconds, and long
-	// enough for a busy machine.
-	clusterNodeTimeout = time.Second
+	clusterPrimaries   = 3
+	clusterSlots       = 16384
+	clusterNodeTimeout = time.Second // short, so that a failover takes two or three seconds; enough for a busy machine
 )
 
 // A Cluster is a Redis Cluster of three primaries with one replica each.
@@ -86,26 +83,23 @@ func (c *Cluster) join() {
 	Poll(c.t, settleLimit, func() error { return each(c.Nodes, c.knowsAll) })
 }
 
-// knowsAll returns an error unless a node has completed its handshake with all others and knows
-// all slots.
+// knowsAll returns an error unless a node has shaken hands with all others and knows all slots.
 func (c *Cluster) knowsAll(r *Redis) error {
 	info, err := r.fields("CLUSTER", "INFO")
 	if err != nil {
 		return err
 	}
-	value, err := r.Do("CLUSTER", "NODES")
+	nodes, err := r.Do("CLUSTER", "NODES")
 	if err != nil {
 		return err
 	}
-	text, _ := value.(string)
-	if strings.Contains(text, "handshake") || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) || info["cluster_slots_assigned"] != strconv.Itoa(clusterSlots) {
+	if strings.Contains(fmt.Sprint(nodes), "handshake") || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) || info["cluster_slots_assigned"] != strconv.Itoa(clusterSlots) {
 		return fmt.Errorf("%s knows %s nodes and %s slots", r.Addr(), info["cluster_known_nodes"], info["cluster_slots_assigned"])
 	}
 	return nil
 }
 
-// AwaitOK waits until every running node reports a healthy Cluster and every running replica
-// follows a primary.
+// AwaitOK waits until all running nodes report a healthy Cluster, and replicas follow a primary.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
 	Poll(c.t, settleLimit, func() error { return each(c.Nodes, clusterOK) })
@@ -129,8 +123,7 @@ func clusterOK(r *Redis) error {
 	return nil
 }
 
-// Move kills nodes and, after a pause, starts them with their data on other ports, as the pods of a
-// StatefulSet come back with other addresses.
+// Move kills nodes and starts them with their data on other ports after a pause, as in a StatefulSet.
 func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
 	c.t.Helper()
 	for _, r := range nodes {
@@ -145,15 +138,12 @@ func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
 			_, err = file.WriteString(lines)
 			err = errors.Join(err, file.Close())
 		}
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, err)
 	}
 	startAll(nodes...)
 }
 
-// MoveSlot begins to move the slot of a key to another primary. It returns the functions that move its
-// keys, and that end the move.
+// MoveSlot begins to move the slot of a key, and returns functions that move its keys and end the move.
 func (c *Cluster) MoveSlot(key string) (moveKeys, finish func()) {
 	c.t.Helper()
 	from := c.Primary(key)
@@ -194,11 +184,8 @@ func (c *Cluster) MoveSlot(key string) (moveKeys, finish func()) {
 // otherPrimary returns a primary that is not the given one.
 func (c *Cluster) otherPrimary(r *Redis) *Redis {
 	c.t.Helper()
-	for _, other := range c.Nodes {
-		if other == r || !other.awake() {
-			continue
-		}
-		if info, err := other.Info("replication"); err == nil && info["role"] == "master" {
+	for _, other := range awake(c.Nodes) {
+		if other != r && isPrimary(other) == nil {
 			return other
 		}
 	}
@@ -212,22 +199,13 @@ func (c *Cluster) Addrs() []string { return addrs(c.Nodes) }
 // Primary returns the node that serves a key. It waits for the end of a failover.
 func (c *Cluster) Primary(key string) *Redis {
 	c.t.Helper()
-	var primary *Redis
-	Poll(c.t, settleLimit, func() (err error) {
-		primary, err = c.primary(key)
-		return err
-	})
-	return primary
+	return pollFor(c.t, settleLimit, func() (*Redis, error) { return c.primary(key) })
 }
 
-// primary returns the node that serves a key. It asks every node for the key, and only the node
-// that serves it does not redirect.
+// primary returns the only node that does not redirect a command for a key.
 func (c *Cluster) primary(key string) (*Redis, error) {
 	err := fmt.Errorf("no node is running")
-	for _, r := range c.Nodes {
-		if !r.awake() {
-			continue
-		}
+	for _, r := range awake(c.Nodes) {
 		if _, err = r.Do("TYPE", key); err == nil {
 			return r, nil
 		}

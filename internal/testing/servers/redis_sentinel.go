@@ -18,8 +18,7 @@ const settleLimit = 30 * time.Second
 // SentinelName is the name under which the Sentinels watch the primary.
 const SentinelName = "primary"
 
-// A SentinelGroup is a Redis primary with replicas, and Sentinels that promote a replica half a
-// second after the primary is gone.
+// A SentinelGroup is a primary, replicas, and Sentinels that promote one 0.5 s after the primary is gone.
 type SentinelGroup struct {
 	Nodes     []*Redis // the first one starts as primary
 	Sentinels []*Redis
@@ -27,9 +26,8 @@ type SentinelGroup struct {
 	t testing.TB
 }
 
-// StartSentinel starts a primary, its replicas and Sentinels, and waits until all of them
-// know each other. The options are those of the primary and the replicas; Sentinels share
-// their TLS and have no password.
+// StartSentinel starts servers that know each other. The options are those of the primary and the replicas;
+// Sentinels share their TLS and have no password.
 func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *SentinelGroup {
 	t.Helper()
 	g := &SentinelGroup{t: t}
@@ -102,8 +100,7 @@ func (r *Redis) patient() error {
 // Addrs returns the addresses of the Sentinels.
 func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
 
-// Primary returns the node that most Sentinels report as the primary and that agrees. It waits
-// for the end of a failover.
+// Primary waits for the end of a failover, and returns the primary that most Sentinels report.
 func (g *SentinelGroup) Primary() *Redis {
 	g.t.Helper()
 	return g.AwaitFailover(nil)
@@ -112,15 +109,13 @@ func (g *SentinelGroup) Primary() *Redis {
 // AwaitFailover waits until a node other than old is the primary.
 func (g *SentinelGroup) AwaitFailover(old *Redis) *Redis {
 	g.t.Helper()
-	var primary *Redis
-	Poll(g.t, settleLimit, func() (err error) {
-		primary, err = g.primary()
+	return pollFor(g.t, settleLimit, func() (*Redis, error) {
+		primary, err := g.primary()
 		if err == nil && primary == old {
 			err = fmt.Errorf("%s is still the primary", old.Addr())
 		}
-		return err
+		return primary, err
 	})
-	return primary
 }
 
 // AwaitReplicas waits until all other running nodes follow the primary.
@@ -131,30 +126,24 @@ func (g *SentinelGroup) AwaitReplicas() {
 		if err != nil {
 			return err
 		}
-		return hasReplicas(primary, awake(g.Nodes)-1)
+		return hasReplicas(primary, len(awake(g.Nodes))-1)
 	})
 }
 
-// AwaitSentinels waits until every running Sentinel could promote every running replica, and
-// knows the other Sentinels.
+// AwaitSentinels waits until running Sentinels know each other and could promote any running replica.
 func (g *SentinelGroup) AwaitSentinels() {
 	g.t.Helper()
 	Poll(g.t, settleLimit, func() error {
 		return each(g.Sentinels, func(s *Redis) error {
-			return knowsAll(s, awake(g.Nodes)-1, awake(g.Sentinels)-1)
+			return knowsAll(s, len(awake(g.Nodes))-1, len(awake(g.Sentinels))-1)
 		})
 	})
-	if err := each(g.Sentinels, (*Redis).patient); err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, each(g.Sentinels, (*Redis).patient))
 }
 
 func (g *SentinelGroup) primary() (*Redis, error) {
 	votes := make(map[string]int)
-	for _, s := range g.Sentinels {
-		if !s.awake() {
-			continue
-		}
+	for _, s := range awake(g.Sentinels) {
 		value, err := s.Do("SENTINEL", "get-master-addr-by-name", SentinelName)
 		if addr, ok := value.([]any); err == nil && ok && len(addr) == 2 {
 			votes[fmt.Sprintf("%s:%s", addr...)]++
@@ -199,43 +188,32 @@ func hasReplicas(r *Redis, n int) error {
 	return nil
 }
 
-// knowsAll returns an error unless a Sentinel knows this number of replicas that it could
-// promote, and this number of other Sentinels.
+// knowsAll returns an error unless a Sentinel knows these numbers of promotable replicas and of others.
 func knowsAll(s *Redis, replicas, others int) error {
-	value, err := s.Do("SENTINEL", "replicas", SentinelName)
+	count := func(what, flags, link string) (n int, err error) {
+		value, err := s.Do("SENTINEL", what, SentinelName)
+		if err != nil {
+			return 0, err
+		}
+		for _, server := range value.([]any) {
+			pairs, _ := server.([]any)
+			fields := make(map[any]any)
+			for pair := range slices.Chunk(pairs, 2) {
+				fields[pair[0]] = pair[len(pair)-1]
+			}
+			if fields["flags"] == flags && (link == "" || fields["master-link-status"] == link) {
+				n++
+			}
+		}
+		return n, nil
+	}
+	healthy, err := count("replicas", "slave", "ok")
 	if err != nil {
 		return err
 	}
-	healthy := 0
-	for _, replica := range value.([]any) {
-		if pairs := toMap(replica); pairs["flags"] == "slave" && pairs["master-link-status"] == "ok" {
-			healthy++
-		}
+	alive, err := count("sentinels", "sentinel", "")
+	if err == nil && (healthy < replicas || alive < others) {
+		err = fmt.Errorf("%s knows %d of %d replicas and %d of %d other Sentinels", s.Addr(), healthy, replicas, alive, others)
 	}
-	value, err = s.Do("SENTINEL", "sentinels", SentinelName)
-	if err != nil {
-		return err
-	}
-	alive := 0
-	for _, other := range value.([]any) {
-		if toMap(other)["flags"] == "sentinel" {
-			alive++
-		}
-	}
-	if healthy < replicas || alive < others {
-		return fmt.Errorf("%s knows %d of %d replicas and %d of %d other Sentinels", s.Addr(), healthy, replicas, alive, others)
-	}
-	return nil
-}
-
-// toMap converts an array of alternating names and values.
-func toMap(value any) map[string]string {
-	pairs, _ := value.([]any)
-	m := make(map[string]string)
-	for pair := range slices.Chunk(pairs, 2) {
-		if len(pair) == 2 {
-			m[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
-		}
-	}
-	return m
+	return err
 }

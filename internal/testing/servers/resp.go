@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// answerLimit bounds the wait for one reply, so that a stopped server causes an error instead
-// of a hang.
+// answerLimit bounds the wait for one reply, as a server may be stopped.
 const answerLimit = 5 * time.Second
 
 // A RESPError is an error reply of the server, such as "ERR unknown command".

@@ -1,11 +1,13 @@
 package servers
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,14 +19,9 @@ import (
 const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 
 const (
-	// zooKeeperTick is a tenth of the default. The shortest session is two ticks.
-	zooKeeperTick = 200 * time.Millisecond
-
-	// zooKeeperMaxSession allows sessions that are longer than a test.
-	zooKeeperMaxSession = 15 * time.Minute
-
-	// wordLimit bounds one request to a server.
-	wordLimit = 2 * time.Second
+	zooKeeperTick       = 200 * time.Millisecond // a tenth of the default; the shortest session is two ticks
+	zooKeeperMaxSession = 15 * time.Minute       // longer than a test
+	wordLimit           = 2 * time.Second        // bounds one request to a server
 )
 
 // ZooKeeperOptions change how ZooKeeper is started. By default there is no access control. Data
@@ -85,10 +82,7 @@ func StartZooKeeperEnsemble(t testing.TB, n int, opts ZooKeeperOptions) *ZooKeep
 // newZooKeeper prepares a server. Id is its number in an ensemble, or 0 for a standalone server.
 func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOptions) *ZooKeeper {
 	t.Helper()
-	jar := os.Getenv("ZOOKEEPER_JAR")
-	if jar == "" {
-		jar = zooKeeperJar
-	}
+	jar := cmp.Or(os.Getenv("ZOOKEEPER_JAR"), zooKeeperJar)
 	if _, err := os.Stat(jar); err != nil {
 		t.Fatalf("ZooKeeper is not installed: %v; run: make deps, or set ZOOKEEPER_JAR", err)
 	}
@@ -165,13 +159,7 @@ func (z *ZooKeeper) Stats() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	stats := make(map[string]string)
-	for line := range strings.Lines(answer) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
-			stats[name] = value
-		}
-	}
-	return stats, nil
+	return parseFields(answer, "\t"), nil
 }
 
 // Addrs returns the addresses of all servers.
@@ -180,34 +168,22 @@ func (e *ZooKeeperEnsemble) Addrs() []string { return addrs(e.Nodes) }
 // Leader returns the leader. It waits for the end of an election.
 func (e *ZooKeeperEnsemble) Leader() *ZooKeeper {
 	e.t.Helper()
-	var leader *ZooKeeper
-	Poll(e.t, startLimit, func() error {
-		for _, z := range e.Nodes {
-			if !z.awake() {
-				continue
-			}
-			if mode, err := z.Mode(); err == nil && mode == "leader" {
-				leader = z
-				return nil
-			}
+	return pollFor(e.t, startLimit, func() (*ZooKeeper, error) {
+		if leaders := e.inMode("leader"); len(leaders) > 0 {
+			return leaders[0], nil
 		}
-		return fmt.Errorf("no leader")
+		return nil, fmt.Errorf("no leader")
 	})
-	return leader
 }
 
 // Followers returns the servers that currently follow a leader.
-func (e *ZooKeeperEnsemble) Followers() []*ZooKeeper {
-	var list []*ZooKeeper
-	for _, z := range e.Nodes {
-		if !z.awake() {
-			continue
-		}
-		if mode, err := z.Mode(); err == nil && mode == "follower" {
-			list = append(list, z)
-		}
-	}
-	return list
+func (e *ZooKeeperEnsemble) Followers() []*ZooKeeper { return e.inMode("follower") }
+
+func (e *ZooKeeperEnsemble) inMode(want string) []*ZooKeeper {
+	return slices.DeleteFunc(awake(e.Nodes), func(z *ZooKeeper) bool {
+		mode, err := z.Mode()
+		return err != nil || mode != want
+	})
 }
 
 // Restart starts servers again with their data. It starts all of them before it waits for any,
