@@ -17,8 +17,7 @@ type LaterResult[T any] struct {
 	Err   error
 }
 
-// Later starts a call, and returns when it is in flight or queued. It waits until length, the
-// length of the store's batcher, has grown.
+// Later starts a call, and returns when length, that of the store's batcher, has grown.
 func Later[T any](t testing.TB, length func() int, call func() (T, error)) <-chan LaterResult[T] {
 	t.Helper()
 	before, done := length(), make(chan LaterResult[T], 1)
@@ -35,11 +34,10 @@ func Later[T any](t testing.TB, length func() int, call func() (T, error)) <-cha
 	return done
 }
 
-// RenewalsShare checks that renewals of single grants that are queued together share requests. A client
-// renews a contended name before it hands it over. If each of these renewals needed a request of its own,
-// those of a busy client would delay the renewals of its other leases. Hold keeps calls queued until goOn is
-// called, and queued returns how many there are. Sent returns how many requests were made. Most is how many
-// are made for the renewals.
+// RenewalsShare checks that renewals of single grants that are queued together share requests, of which there
+// may be most. A client renews a contended name before it hands it over, and this must not delay the renewals
+// of its other leases. Hold keeps calls queued, whose number queued returns, until goOn is called. Sent
+// returns how many requests were made.
 func RenewalsShare(t *testing.T, s store.Store, most int, hold func() (goOn func()), queued, sent func() int) {
 	t.Helper()
 	const n = 100

@@ -1,6 +1,7 @@
 package suites
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -35,11 +36,37 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 func Client(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.Client {
 	t.Helper()
 	c, err := holdfast.New(s, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return opened(t, c, err)
+}
+
+// openURL opens a client, which is closed at the end of the test.
+func openURL(t testing.TB, url string) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.Open(Limited(t), url)
+	return opened(t, c, err)
+}
+
+func opened(t testing.TB, c *holdfast.Client, err error) *holdfast.Client {
+	t.Helper()
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
+
+// locked locks a name.
+func locked(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.CallOption) *holdfast.Lease {
+	t.Helper()
+	lease, err := c.Lock(Limited(t), name, opts...)
+	must(t, err)
+	return lease
 }
 
 // Pair locks and unlocks a name.
@@ -51,8 +78,7 @@ func Pair(ctx context.Context, c *holdfast.Client, name string) error {
 	return err
 }
 
-// Request returns an exclusive request for a name under a new identity. Its TTL is longer than a test
-// takes.
+// Request returns an exclusive request under a new identity, with a TTL that is longer than a test takes.
 func Request(name string) store.Request {
 	return store.Request{
 		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
@@ -122,9 +148,13 @@ func Leave(t testing.TB, s store.Store, req store.Request) {
 func AllExtended(t testing.TB, s store.Store, renewals ...store.Renewal) {
 	t.Helper()
 	out, err := s.Renew(Limited(t), renewals)
-	if err != nil || slices.ContainsFunc(out, func(r store.Renewed) bool { return r.Status != store.Extended }) {
+	if err != nil || !allExtended(out) {
 		t.Errorf("Renew: %+v, %v; want that all are extended", out, err)
 	}
+}
+
+func allExtended(out []store.Renewed) bool {
+	return !slices.ContainsFunc(out, func(r store.Renewed) bool { return r.Status != store.Extended })
 }
 
 // TokenOf takes and releases a name, and returns its token.
@@ -164,10 +194,8 @@ func Calls(s store.Store, held store.Request) map[string]func(ctx context.Contex
 // renew returns the error of the first renewal that has failed.
 func renew(ctx context.Context, s store.Store, renewals ...store.Renewal) error {
 	outcomes, err := s.Renew(ctx, renewals)
-	for i := range outcomes {
-		if err == nil {
-			err = outcomes[i].Err
-		}
+	for _, out := range outcomes {
+		err = cmp.Or(err, out.Err)
 	}
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,9 +31,8 @@ func (r CrowdResult) String() string {
 	return fmt.Sprintf("all queued after %v; longest renewal %v, longest hand-off %v", r.Join, r.Renewal, r.HandOff)
 }
 
-// Crowd opens a client for each reader and each waiter. The readers hold a name, or one client holds it
-// exclusively if there are no readers, and all waiters wait for it at once. Queued returns how many
-// requests are queued.
+// Crowd opens a client for each reader and each waiter. The readers hold a name, or one client exclusively if
+// there are none, and all waiters wait for it at once. Queued returns how many requests are queued.
 func Crowd(t testing.TB, url string, readers, waiters int, queued func() (int, error)) (r CrowdResult) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -56,11 +54,11 @@ func Crowd(t testing.TB, url string, readers, waiters int, queued func() (int, e
 	})
 	held := make([]*holdfast.Lease, max(1, readers))
 	inParallel(t, len(held), func(i int) (err error) {
+		lock := clients[i].RLock
 		if readers == 0 {
-			held[i], err = clients[i].Lock(ctx, CrowdName)
-		} else {
-			held[i], err = clients[i].RLock(ctx, CrowdName)
+			lock = clients[i].Lock
 		}
+		held[i], err = lock(ctx, CrowdName)
 		return err
 	})
 	renew := func(l *holdfast.Lease) {
@@ -101,9 +99,7 @@ func Crowd(t testing.TB, url string, readers, waiters int, queued func() (int, e
 	for range min(handOffs, waiters) {
 		renew(lease)
 		begin := time.Now()
-		if err := lease.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Unlock(ctx))
 		select {
 		case next := <-granted:
 			r.HandOff = max(r.HandOff, next.at.Sub(begin))
@@ -118,15 +114,15 @@ func Crowd(t testing.TB, url string, readers, waiters int, queued func() (int, e
 // inParallel calls f(0) … f(n-1), a few at a time.
 func inParallel(t testing.TB, n int, f func(i int) error) {
 	t.Helper()
-	var next atomic.Int64
+	turns := make(chan struct{}, 32)
 	var wg sync.WaitGroup
-	for range min(32, n) {
+	for i := range n {
+		turns <- struct{}{}
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if err := f(i); err != nil {
-					t.Error(err)
-				}
+			if err := f(i); err != nil {
+				t.Error(err)
 			}
+			<-turns
 		})
 	}
 	wg.Wait()

@@ -25,9 +25,7 @@ func closedAge(t *testing.T, s store.Store, sleep func(d time.Duration)) {
 	req := Request("closed")
 	Granted(t, s, req)
 	sleep(10 * time.Second)
-	if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}))
 	sleep(time.Second)
 	if h := Refused(t, s, Request(req.Name)).Holders[0]; h.Age != time.Second || h.Left != time.Hour-time.Second {
 		t.Errorf("a closed name: age %v, left %v, want 1s and 59m59s", h.Age, h.Left)
@@ -66,9 +64,7 @@ func sortedPages(t *testing.T, s store.Store, sleep func(d time.Duration)) {
 		q := store.Query{Prefix: "pages:", Limit: limit}
 		for page := range slices.Chunk(want, size) {
 			listed, err := s.List(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var got []string
 			for _, l := range listed.Locks {
 				got = append(got, l.Name)

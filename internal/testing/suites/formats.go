@@ -1,6 +1,7 @@
 package suites
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"flag"
@@ -69,9 +70,7 @@ func NewerWaiter(t *testing.T, s, other store.Store, join func() error) {
 	t.Helper()
 	ctx, req := Limited(t), Request(Newer)
 	Granted(t, s, req)
-	if err := join(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, join())
 	renewal := Renewal(req)
 	renewal.Tokens = 10
 	if out, err := s.Renew(ctx, []store.Renewal{renewal}); err != nil || out[0].Status != store.Extended || out[0].Tokens != 0 {
@@ -88,8 +87,7 @@ var updateFormats = flag.Bool("update-formats", false, "write the contents of th
 type FormatServer struct {
 	Open func(t testing.TB) store.Store
 
-	// Dump returns the contents of the server, as lines that Load accepts. What is chosen at random
-	// is replaced.
+	// Dump returns the contents of the server, without random values, as lines that Load accepts.
 	Dump func(t testing.TB) []string
 	Load func(t testing.TB, lines []string)
 
@@ -136,9 +134,7 @@ func Formats(t *testing.T, start func(t *testing.T) FormatServer) {
 	for _, file := range files {
 		t.Run("read "+filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			server := start(t)
 			server.Load(t, strings.Split(strings.TrimSpace(thaw(string(text), time.Now())), "\n"))
 			readFormats(t, server)
@@ -152,14 +148,6 @@ func linesWithout(text, other string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return slices.Contains(lines, line) }), "\n")
 }
 
-// formatID returns the identity of the n-th request of a file.
-func formatID(n byte) (id store.ID) {
-	for i := range id {
-		id[i] = 0xa0 + n
-	}
-	return id
-}
-
 // takeFormats makes the requests of a file.
 func takeFormats(t *testing.T, s store.Store) {
 	t.Helper()
@@ -167,7 +155,8 @@ func takeFormats(t *testing.T, s store.Store) {
 	request := func(name string, mode store.Mode, weight, limit int) store.Request {
 		n++
 		req := Request(name)
-		req.ID, req.TTL, req.Mode, req.Weight, req.Limit, req.Meta = formatID(n), formatTTL, mode, weight, limit, "meta of "+name
+		req.ID = store.ID(bytes.Repeat([]byte{0xa0 + n}, len(req.ID)))
+		req.TTL, req.Mode, req.Weight, req.Limit, req.Meta = formatTTL, mode, weight, limit, "meta of "+name
 		return req
 	}
 	Granted(t, s, request("alone", store.Exclusive, 1, 0))
@@ -181,9 +170,7 @@ func takeFormats(t *testing.T, s store.Store) {
 	done := request("done", store.Exclusive, 1, 0)
 	done.TTL -= time.Second // so that it is closed for longer, even if both are written in the same millisecond
 	Granted(t, s, done)
-	if err := s.Release(Limited(t), done.Name, done.ID, store.Keep{State: store.Done, For: formatTTL}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Release(Limited(t), done.Name, done.ID, store.Keep{State: store.Done, For: formatTTL}))
 }
 
 // readFormats checks that the names of a file are held until they expire.
@@ -227,9 +214,7 @@ func readFormats(t *testing.T, server FormatServer) {
 		req := Request(name)
 		Eventually(t, name+" is not granted after the TTL of its holders", func() bool {
 			answer, err := s.Acquire(Limited(t), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if answer.Granted() && answer.Token <= token {
 				t.Errorf("%s: token %d after %d", name, answer.Token, token)
 			}

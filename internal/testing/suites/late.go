@@ -16,9 +16,8 @@ type LateBed struct {
 	Arrive   func()                // lets the request arrive, and waits until the server has executed it
 }
 
-// Late checks that a request that arrives after the call that undoes it, because the network delays it or
-// the server hangs, is not granted. Otherwise the name would be held without a holder until the TTL is
-// over.
+// Late checks that a request that arrives after the call that undoes it, because of the network or the server,
+// is not granted. Otherwise the name would be held without a holder until the TTL is over.
 func Late(t *testing.T, newBed func(t *testing.T) *LateBed) {
 	run := func(what string, test func(t *testing.T, b *LateBed, r store.Request)) {
 		t.Run(what, func(t *testing.T) { test(t, newBed(t), Request("late: "+what)) })
@@ -37,9 +36,7 @@ func Late(t *testing.T, newBed func(t *testing.T) *LateBed) {
 		run(fmt.Sprint("repeated and released, ", keep.State), func(t *testing.T, b *LateBed, r store.Request) {
 			b.Delay(r)
 			Granted(t, b.S, r)
-			if err := b.S.Release(Limited(t), r.Name, r.ID, keep); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.S.Release(Limited(t), r.Name, r.ID, keep))
 			time.Sleep(2 * keep.For)
 			gone(t, b, r)
 		})
@@ -55,9 +52,7 @@ func Late(t *testing.T, newBed func(t *testing.T) *LateBed) {
 			if who == "another store" {
 				breaker = b.Other
 			}
-			if err := breaker.Break(Limited(t), r.Name, r.ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, breaker.Break(Limited(t), r.Name, r.ID))
 			next := Request(r.Name)
 			Granted(t, b.Other, next)
 			Release(t, b.Other, next)

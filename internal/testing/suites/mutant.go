@@ -14,33 +14,24 @@ import (
 // replaces it. The path of the file is relative to the package under test.
 type Mutant [4]string
 
-// Mutants runs a test of the package in the current folder for each mutant, one after the other. The
-// output of the test must contain the pattern.
+// Mutants runs a test of this package for each mutant in turn. Its output must contain the pattern.
 func Mutants(t *testing.T, test, pattern string, mutants []Mutant) {
 	for _, m := range mutants {
 		name, path, old, changed := m[0], m[1], m[2], m[3]
 		t.Run(name, func(t *testing.T) {
 			file, err := filepath.Abs(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if strings.Count(string(source), old) != 1 {
 				t.Fatalf("%s does not have this once: %s", path, old)
 			}
 			dir := t.TempDir()
 			mutant, overlay := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json")
 			replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: mutant}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for name, text := range map[string]string{mutant: strings.Replace(string(source), old, changed, 1), overlay: string(replace)} {
-				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(name, []byte(text), 0o600))
 			}
 			out, err := exec.Command("go", "test", "-count=1", "-overlay", overlay, "-vet=off", "-run", "^"+test+"$", ".").CombinedOutput()
 			found := regexp.MustCompile(pattern).Find(out)

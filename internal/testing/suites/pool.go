@@ -14,22 +14,13 @@ import (
 // PoolConns is the size of the pool.
 const PoolConns = 10
 
-// PoolUsedUp checks a store whose application uses up its pool. Calls must fail in time and say why,
-// and a lease must end for its holder before the server can give its name to others. Afterwards
-// the calls must leave nothing behind. Other is a store of another program. Take takes all
-// connections of the pool, and returns a function that returns them.
+// PoolUsedUp checks a store whose application takes all connections of its pool, as take does. Calls must fail
+// in time and say why, a lease must end for its holder before the server can give its name to others, and
+// nothing may stay behind. Other is a store of another program.
 func PoolUsedUp(t *testing.T, s, other store.Store, take func() (giveBack func())) {
 	t.Helper()
 	c := Client(t, s)
-	lock := func(name string, opts ...holdfast.CallOption) *holdfast.Lease {
-		t.Helper()
-		lease, err := c.Lock(t.Context(), name, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return lease
-	}
-	long, unlocked, short := lock("long"), lock("unlocked"), lock("short", holdfast.TTL(2*time.Second))
+	long, unlocked, short := locked(t, c, "long"), locked(t, c, "unlocked"), locked(t, c, "short", holdfast.TTL(2*time.Second))
 	giveBack := take()
 	var wg sync.WaitGroup
 	for what, call := range map[string]func() error{
@@ -75,8 +66,6 @@ func granted(t *testing.T, s store.Store, name string) bool {
 	req := Request(name)
 	req.ID = store.ID{1}
 	a, err := s.Acquire(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a.Granted()
 }

@@ -10,16 +10,14 @@ import (
 // settleLimit bounds how long a call waits for the nodes that it did not need.
 const settleLimit = 5 * time.Second
 
-// A Settled is a quorum whose calls return when all nodes have finished, not only a majority. The
-// conformance suite needs that, because it looks at a store through another handle right after a
-// call.
+// A Settled is a quorum whose calls return when all nodes have finished, not only a majority, because the
+// conformance suite looks at a store through another handle right after a call.
 type Settled struct {
 	store.Store
 	Nodes []store.Store // other handles on the nodes
 }
 
-// Acquire waits until all nodes have granted the request, or none has. It does not wait if several
-// requests compete.
+// Acquire waits until all nodes or none have granted the request, unless several requests compete.
 func (s *Settled) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	answer, err := s.Store.Acquire(ctx, req)
 	if err == nil {
@@ -34,7 +32,7 @@ func (s *Settled) Acquire(ctx context.Context, req store.Request) (store.Answer,
 func (s *Settled) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	err := s.Store.Release(ctx, name, id, keep)
 	if err == nil {
-		s.settle(name, id, func(holds, waits, _ bool) bool { return !holds && !waits })
+		s.settle(name, id, nothing)
 	}
 	return err
 }
@@ -43,10 +41,12 @@ func (s *Settled) Release(ctx context.Context, name string, id store.ID, keep st
 func (s *Settled) Leave(ctx context.Context, name string, id store.ID) error {
 	err := s.Store.Leave(ctx, name, id)
 	if err == nil {
-		s.settle(name, id, func(holds, waits, _ bool) bool { return !holds && !waits })
+		s.settle(name, id, nothing)
 	}
 	return err
 }
+
+func nothing(holds, waits, _ bool) bool { return !holds && !waits }
 
 // settle waits until all nodes are as they should be. Holds tells that the identity has a grant, and
 // not only a kept record. If that does not happen, the test will notice.

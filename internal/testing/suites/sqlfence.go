@@ -60,222 +60,168 @@ func (t sqlTx) Rollback(context.Context) error { return t.tx.Rollback() }
 
 // A bed is a database with one account, whose balance is 100.
 type bed struct {
+	*testing.T
 	FenceDatabase
 	db      *sql.DB
 	dialect sqlfence.Dialect
 }
 
-func (b bed) begin(ctx context.Context) (FenceTx, error) {
+func (b bed) begin() (FenceTx, error) {
 	if b.Begin != nil {
-		return b.Begin(ctx, b.db, b.dialect)
+		return b.Begin(b.Context(), b.db, b.dialect)
 	}
-	tx, err := b.db.BeginTx(ctx, nil)
+	tx, err := b.db.BeginTx(b.Context(), nil)
 	return sqlTx{tx, b.dialect}, err
 }
 
-func (b bed) raise(ctx context.Context, resource string, token int64) error {
+func (b bed) raise(resource string, token int64) error {
 	if b.Raise != nil {
-		return b.Raise(ctx, b.db, b.dialect, resource, token)
+		return b.Raise(b.Context(), b.db, b.dialect, resource, token)
 	}
-	return b.dialect.Raise(ctx, b.db, resource, token)
+	return b.dialect.Raise(b.Context(), b.db, resource, token)
+}
+
+// set writes a balance under a token, in one transaction.
+func (b bed) set(token int64, balance int) error {
+	tx, err := b.begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(b.Context())
+	if err := tx.Check(b.Context(), "account:42", token); err != nil {
+		return err
+	}
+	if err := tx.Exec(b.Context(), fmt.Sprintf("UPDATE account SET balance = %d WHERE id = 42", balance)); err != nil {
+		return err
+	}
+	return tx.Commit(b.Context())
+}
+
+func (b bed) wantBalance(want int) {
+	b.Helper()
+	var n int
+	must(b, b.db.QueryRow("SELECT balance FROM account WHERE id = 42").Scan(&n))
+	if n != want {
+		b.Errorf("balance %d, want %d", n, want)
+	}
+}
+
+func (b bed) wantError(what string, err, want error) {
+	b.Helper()
+	if !errors.Is(err, want) {
+		b.Errorf("%s: error %v, want %v", what, err, want)
+	}
 }
 
 // SQLFence tests a dialect.
 func SQLFence(t *testing.T, d FenceDatabase) {
-	t.Run("a stale writer is refused in its transaction", d.aStaleWriterIsRefusedInItsTransaction)
-	t.Run("a raised resource refuses the old writer", d.aRaisedResourceRefusesTheOldWriter)
-	t.Run("a check is rolled back with its transaction", d.aCheckIsRolledBackWithItsTransaction)
-	t.Run("concurrent writers never go back to a lower token", d.concurrentWritersNeverGoBackToALowerToken)
-	t.Run("a token that no grant can have is invalid", d.aTokenThatNoGrantCanHaveIsInvalid)
+	run := func(name string, test func(b bed)) {
+		t.Run(name, func(t *testing.T) { test(d.accounts(t)) })
+	}
+	run("a stale writer is refused in its transaction", func(b bed) {
+		const first, second = 33, 34
+		for _, n := range []int{90, 80} { // the same token may write repeatedly
+			must(b, b.set(second, n))
+		}
+		err := b.set(first, 70)
+		var stale *fence.StaleError
+		if !errors.As(err, &stale) || !errors.Is(err, fence.ErrStale) {
+			b.Fatalf("error %v, want a StaleError", err)
+		}
+		if stale.Token != first || stale.Highest != second {
+			b.Errorf("%+v, want the token %d and the highest %d", *stale, first, second)
+		}
+		b.wantBalance(80)
+	})
+	// Without Raise, a write of the old holder could land between the new holder's first read and its
+	// first write.
+	run("a raised resource refuses the old writer", func(b bed) {
+		must(b, b.set(33, 90))
+		must(b, b.raise("account:42", 34))
+		b.wantError("a write", b.set(33, 70), fence.ErrStale)
+		b.wantError("Raise", b.raise("account:42", 33), fence.ErrStale)
+		b.wantError("another resource", b.raise("account:43", 33), nil)
+		b.wantBalance(90)
+	})
+	// A transaction that is rolled back must not raise the highest token.
+	run("a check is rolled back with its transaction", func(b bed) {
+		tx, err := b.begin()
+		must(b, err)
+		must(b, tx.Check(b.Context(), "account:42", 34))
+		must(b, tx.Rollback(b.Context()))
+		b.wantError("a lower token", b.set(33, 90), nil)
+	})
+	// Concurrent writers with increasing tokens must never overwrite the balance of a higher token.
+	run("concurrent writers never go back to a lower token", func(b bed) {
+		var wg sync.WaitGroup
+		var highest atomic.Int64
+		for range 4 {
+			wg.Go(func() {
+				for range 25 {
+					token := highest.Add(1)
+					if err := b.set(token, int(token)); err != nil && !errors.Is(err, fence.ErrStale) {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		b.wantBalance(100) // the highest token
+	})
+	run("a token that no grant can have is invalid", func(b bed) {
+		for _, token := range []int64{0, -1, store.MaxToken + 1} {
+			b.wantError(fmt.Sprint("token ", token), b.raise("account:42", token), store.ErrInvalid)
+		}
+		b.wantError("no resource", b.raise("", 1), store.ErrInvalid)
+	})
 	if d.Elsewhere != nil {
-		t.Run("a connection in another place checks the same table", d.aConnectionInAnotherPlaceChecksTheSameTable)
+		run("a connection in another place checks the same table", anotherPlace)
+	}
+}
+
+// anotherPlace tests connections whose current database or schema the application has changed before it
+// returned them. If that place has a table of tokens too, a stale token must not be checked there.
+func anotherPlace(b bed) {
+	must(b, b.raise("account:42", 34))
+	create, use, there := b.Elsewhere(b)
+	conn, err := b.db.Conn(b.Context())
+	must(b, err)
+	defer conn.Close()
+	for _, statement := range []string{create, use} {
+		_, err := conn.ExecContext(b.Context(), statement)
+		must(b, err)
+	}
+	must(b, there.CreateTable(b.Context(), conn))
+	must(b, b.dialect.CreateTable(b.Context(), conn))
+	for _, token := range []int64{33, 34} {
+		tx, err := b.begin()
+		must(b, err)
+		must(b, tx.Exec(b.Context(), use))
+		err = tx.Check(b.Context(), "account:42", token)
+		if errors.Is(err, fence.ErrStale) != (token == 33) {
+			b.Errorf("token %d: %v", token, err)
+		}
+		tx.Rollback(b.Context())
 	}
 }
 
 // accounts opens a database with one account.
-func (d FenceDatabase) accounts(t testing.TB) bed {
+func (d FenceDatabase) accounts(t *testing.T) bed {
 	t.Helper()
 	db, dialect := d.Open(t)
 	tx, err := db.BeginTx(t.Context(), nil) // the connections of db may not commit by themselves
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tx.Rollback()
 	for _, statement := range []string{
 		"CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER)",
 		"INSERT INTO account VALUES (42, 100)",
 	} {
-		if _, err := tx.Exec(statement); err != nil {
-			t.Fatal(err)
-		}
+		_, err := tx.Exec(statement)
+		must(t, err)
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tx.Commit())
 	for range 2 { // a second time does nothing
-		if err := dialect.CreateTable(t.Context(), db); err != nil {
-			t.Fatal(err)
-		}
+		must(t, dialect.CreateTable(t.Context(), db))
 	}
-	return bed{d, db, dialect}
-}
-
-// set writes a balance under a token, in one transaction.
-func (b bed) set(ctx context.Context, token int64, balance int) error {
-	tx, err := b.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback(ctx)
-	if err := tx.Check(ctx, "account:42", token); err != nil {
-		return err
-	}
-	if err := tx.Exec(ctx, fmt.Sprintf("UPDATE account SET balance = %d WHERE id = 42", balance)); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
-}
-
-func (b bed) balance(t *testing.T) (n int) {
-	t.Helper()
-	if err := b.db.QueryRow("SELECT balance FROM account WHERE id = 42").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func (d FenceDatabase) aStaleWriterIsRefusedInItsTransaction(t *testing.T) {
-	b := d.accounts(t)
-	const first, second = 33, 34
-	for _, n := range []int{90, 80} { // the same token may write repeatedly
-		if err := b.set(t.Context(), second, n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err := b.set(t.Context(), first, 70)
-	var stale *fence.StaleError
-	if !errors.As(err, &stale) || !errors.Is(err, fence.ErrStale) {
-		t.Fatalf("error %v, want a StaleError", err)
-	}
-	if stale.Token != first || stale.Highest != second {
-		t.Errorf("%+v, want the token %d and the highest %d", *stale, first, second)
-	}
-	if n := b.balance(t); n != 80 {
-		t.Errorf("balance %d, want 80", n)
-	}
-}
-
-// Without Raise, a write of the old holder could land between the new holder's first read and its
-// first write.
-func (d FenceDatabase) aRaisedResourceRefusesTheOldWriter(t *testing.T) {
-	ctx, b := t.Context(), d.accounts(t)
-	if err := b.set(ctx, 33, 90); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.raise(ctx, "account:42", 34); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.set(ctx, 33, 70); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("error %v, want ErrStale", err)
-	}
-	if err := b.raise(ctx, "account:42", 33); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("error %v, want ErrStale", err)
-	}
-	if err := b.raise(ctx, "account:43", 33); err != nil {
-		t.Errorf("another resource: %v", err)
-	}
-	if n := b.balance(t); n != 90 {
-		t.Errorf("balance %d, want 90", n)
-	}
-}
-
-// A transaction that is rolled back must not raise the highest token.
-func (d FenceDatabase) aCheckIsRolledBackWithItsTransaction(t *testing.T) {
-	ctx, b := t.Context(), d.accounts(t)
-	tx, err := b.begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Check(ctx, "account:42", 34); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.set(ctx, 33, 90); err != nil {
-		t.Error(err)
-	}
-}
-
-// Concurrent writers with increasing tokens must never overwrite the balance of a higher token.
-func (d FenceDatabase) concurrentWritersNeverGoBackToALowerToken(t *testing.T) {
-	ctx, b := t.Context(), d.accounts(t)
-	var wg sync.WaitGroup
-	var highest atomic.Int64
-	for range 4 {
-		wg.Go(func() {
-			for range 25 {
-				token := highest.Add(1)
-				if err := b.set(ctx, token, int(token)); err != nil && !errors.Is(err, fence.ErrStale) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := b.balance(t); n != 100 {
-		t.Errorf("balance of the token %d, want the highest, 100", n)
-	}
-}
-
-func (d FenceDatabase) aTokenThatNoGrantCanHaveIsInvalid(t *testing.T) {
-	ctx, b := t.Context(), d.accounts(t)
-	for _, token := range []int64{0, -1, store.MaxToken + 1} {
-		if err := b.raise(ctx, "account:42", token); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("token %d: %v, want ErrInvalid", token, err)
-		}
-	}
-	if err := b.raise(ctx, "", 1); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("no resource: %v, want ErrInvalid", err)
-	}
-}
-
-// An application may change the current database or schema of a connection, and return it to its
-// pool. If that one has a table of tokens too, a stale token must not be checked there.
-func (d FenceDatabase) aConnectionInAnotherPlaceChecksTheSameTable(t *testing.T) {
-	ctx, b := t.Context(), d.accounts(t)
-	if err := b.raise(ctx, "account:42", 34); err != nil {
-		t.Fatal(err)
-	}
-	create, use, there := d.Elsewhere(t)
-	conn, err := b.db.Conn(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for _, statement := range []string{create, use} {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := there.CreateTable(ctx, conn); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.dialect.CreateTable(ctx, conn); err != nil {
-		t.Fatal(err)
-	}
-	for _, token := range []int64{33, 34} {
-		tx, err := b.begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.Exec(ctx, use); err != nil {
-			t.Fatal(err)
-		}
-		err = tx.Check(ctx, "account:42", token)
-		if errors.Is(err, fence.ErrStale) != (token == 33) {
-			t.Errorf("token %d: %v", token, err)
-		}
-		tx.Rollback(ctx)
-	}
+	return bed{t, d, db, dialect}
 }

@@ -2,6 +2,7 @@ package suites
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,18 +15,15 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// StuckNames checks that names whose rows another session has locked, such as a forgotten transaction,
-// do not delay other names. Callers of these names, of which there are many, must not keep the
-// connections of the others, nor fail the calls that share a statement with them. Lock locks the rows
-// until unlock is called. Least is how many pairs of calls on other names there must be in three seconds.
+// StuckNames checks that names whose rows another session has locked do not delay other names. Callers of
+// these names, of which there are many, must not keep the connections of the others, nor fail the calls that
+// share a statement with them. There must be least pairs of calls on other names in three seconds.
 func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...string) (unlock func())) {
 	t.Helper()
 	c := Client(t, s)
 	stuck := []string{"stuck0", "stuck1", "stuck2"}
 	for _, name := range stuck { // so that there are rows
-		if err := Pair(t.Context(), c, name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Pair(t.Context(), c, name))
 	}
 	unlock := lock(stuck...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,10 +35,7 @@ func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...str
 			}
 		})
 	}
-	held, err := c.Lock(t.Context(), "held", holdfast.TTL(4*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := locked(t, c, "held", holdfast.TTL(4*time.Second))
 	var pairs atomic.Int64
 	until := time.Now().Add(3 * time.Second)
 	for i := range 20 {
@@ -74,26 +69,18 @@ func StuckNames(t *testing.T, s store.Store, least int64, lock func(names ...str
 func StuckLease(t *testing.T, s store.Store, ttl time.Duration, lock func(names ...string) (unlock func())) {
 	t.Helper()
 	c := Client(t, s, holdfast.WithTTL(ttl))
-	var leases []*holdfast.Lease
-	for _, how := range []func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error){c.Lock, c.Lock, c.RLock} {
-		lease, err := how(t.Context(), fmt.Sprint("name", len(leases)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		leases = append(leases, lease)
-	}
+	other, stuck := locked(t, c, "name0"), locked(t, c, "name1")
+	shared, err := c.RLock(t.Context(), "name2")
+	must(t, err)
 	lock("name1")
-	<-leases[1].Done()
+	<-stuck.Done()
 	time.Sleep(ttl)
-	for _, i := range []int{0, 2} {
-		if err := leases[i].Err(); err != nil {
-			t.Error(err)
-		}
+	if err := errors.Join(other.Err(), shared.Err()); err != nil {
+		t.Error(err)
 	}
 }
 
-// StuckRenewals checks that the renewals of other names in the same call are made, without waiting for
-// each of the locked rows.
+// StuckRenewals checks that renewals of other names in the same call do not wait for each locked row.
 func StuckRenewals(t *testing.T, s store.Store, lock func(names ...string) (unlock func())) {
 	t.Helper()
 	var renewals []store.Renewal
@@ -124,6 +111,6 @@ func StuckRenewals(t *testing.T, s store.Store, lock func(names ...string) (unlo
 	unlock()
 	Eventually(t, "not all are renewed after the end of the other session", func() bool {
 		out, err := s.Renew(Limited(t), renewals)
-		return err == nil && !slices.ContainsFunc(out, func(o store.Renewed) bool { return o.Status != store.Extended })
+		return err == nil && allExtended(out)
 	})
 }

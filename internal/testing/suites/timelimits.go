@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// EndInTime checks a store that gets no replies, and declares a timeout, so that the core sets none.
-// Every call must end by itself, also if it has to wait for another call or for a connection. Its error
-// must not match that of a context, because that of the caller has not ended.
+// EndInTime checks that each call ends by itself if a store with a timeout gets no replies, even if it waits for
+// another call or a connection. Its error must not match that of a context, as the caller's has not ended.
 func EndInTime(t *testing.T, s store.Store, held store.Request) {
 	t.Helper()
 	calls := Calls(s, held)
@@ -82,4 +82,44 @@ func HungServer(t *testing.T, s, other store.Store, stop func() (goOn func())) {
 	}
 	goOn()
 	Granted(t, other, Request("after"))
+}
+
+// slack is for a busy machine.
+const slack = 1500 * time.Millisecond
+
+// Hung opens a client by a URL whose servers stop answering when hang is called. Other is the URL of
+// the same servers, which answer.
+func Hung(t *testing.T, url, other string, hang func()) {
+	holder, c := openURL(t, other), openURL(t, url)
+	lease := locked(t, holder, "held")
+	defer lease.Unlock(context.Background())
+	ended := make(chan error, 2)
+	lock := func(name string) {
+		_, err := c.Lock(context.Background(), name)
+		ended <- err
+	}
+	go lock("held")
+	Eventually(t, "the call does not wait", func() bool {
+		lock, err := holder.Inspect(t.Context(), "held")
+		return err == nil && len(lock.Waiters) == 1
+	})
+	hang()
+	began := time.Now()
+	go lock("held") // behind the call that waits
+	for range 2 {
+		if err := <-ended; !errors.Is(err, holdfast.ErrUnavailable) {
+			t.Errorf("error %v, want ErrUnavailable", err)
+		}
+	}
+	if took, limit := time.Since(began), 6*time.Second+slack; took > limit {
+		t.Errorf("the calls gave up after %v, want %v at most", took, limit)
+	}
+	go lock("other")
+	time.Sleep(100 * time.Millisecond) // until the call is in flight
+	began = time.Now()
+	c.Close()
+	if took, limit := time.Since(began), 6*time.Second+slack; took > limit {
+		t.Errorf("Close took %v, want %v at most", took, limit)
+	}
+	<-ended
 }

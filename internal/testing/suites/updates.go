@@ -21,17 +21,14 @@ func Updates(t *testing.T, db *sql.DB, fences sqlfence.Dialect, clients []*holdf
 	t.Helper()
 	exec := func(statement string) {
 		t.Helper()
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		_, err := db.ExecContext(t.Context(), statement)
+		must(t, err)
 	}
 	exec("CREATE TABLE counted (id INT PRIMARY KEY, n INT NOT NULL)")
 	for i := range names {
 		exec(fmt.Sprintf("INSERT INTO counted VALUES (%d, 0)", i))
 	}
-	if err := fences.CreateTable(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	must(t, fences.CreateTable(t.Context(), db))
 	var sure, unknown atomic.Int64
 	end := time.Now().Add(d)
 	var wg sync.WaitGroup
@@ -60,9 +57,7 @@ func Updates(t *testing.T, db *sql.DB, fences sqlfence.Dialect, clients []*holdf
 	}
 	wg.Wait()
 	var sum int64
-	if err := db.QueryRow("SELECT SUM(n) FROM counted").Scan(&sum); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.QueryRow("SELECT SUM(n) FROM counted").Scan(&sum))
 	if sum < sure.Load() || sum > sure.Load()+unknown.Load() {
 		t.Errorf("%d updates, and perhaps %d more, but the rows count %d", sure.Load(), unknown.Load(), sum)
 	}
@@ -71,8 +66,7 @@ func Updates(t *testing.T, db *sql.DB, fences sqlfence.Dialect, clients []*holdf
 
 func rowName(i int) string { return fmt.Sprint("row:", i) }
 
-// addOne adds to a row in two steps, which is wrong without the lock. Committing says that the outcome is
-// unknown if there is an error.
+// addOne adds to a row in two steps, which needs the lock. An error while committing has an unknown outcome.
 func addOne(ctx context.Context, db *sql.DB, fences sqlfence.Dialect, i int) (committing bool, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -92,9 +86,8 @@ func addOne(ctx context.Context, db *sql.DB, fences sqlfence.Dialect, i int) (co
 	return true, tx.Commit()
 }
 
-// Contend lets workers, which share clients, take one name after the other for a time. It checks that
-// a name has one holder at a time and that its tokens grow. After each turn of a worker, it calls
-// after with the outcome of Unlock. It returns how many turns there were.
+// Contend lets workers, which share clients, take one name after the other for a time. It checks that a name
+// has one holder at a time and that its tokens grow. After each turn, it calls after with the outcome of Unlock.
 func Contend(t *testing.T, clients []*holdfast.Client, workers, names int, d time.Duration, after func(turn int, unlocked error), opts ...holdfast.CallOption) int64 {
 	held, tokens := make([]atomic.Bool, names), make([]atomic.Int64, names)
 	end := time.Now().Add(d)

@@ -8,26 +8,12 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// openURL opens a client, which is closed at the end of the test.
-func openURL(t *testing.T, url string) *holdfast.Client {
-	t.Helper()
-	c, err := holdfast.Open(Limited(t), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
 // URLWorks checks that clients with this URL can lock, wait for each other, renew and unlock.
 func URLWorks(t *testing.T, url string) {
 	t.Helper()
 	ctx := Limited(t)
 	one, two := openURL(t, url), openURL(t, url)
-	lease, err := one.Lock(ctx, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := locked(t, one, "a")
 	var token int64
 	ended := make(chan error)
 	go func() {
