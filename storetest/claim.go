@@ -54,13 +54,6 @@ func (k *claim) short() *claim {
 	return k
 }
 
-// via returns the same identity on another connection.
-func (k *claim) via(c *conn) *claim {
-	other := *k
-	other.conn = c
-	return &other
-}
-
 // try makes one attempt and checks the properties that every answer must have. Unlike the other
 // methods it may be called from any goroutine, but not concurrently.
 func (k *claim) try(ctx context.Context) (store.Answer, error) {
@@ -126,8 +119,7 @@ func (k *claim) refused() *store.Refusal {
 	return ans.Refusal
 }
 
-// queued sets Queue, makes one attempt and expects that place in the queue. A place of 0 matches
-// any.
+// queued sets Queue, makes one attempt and expects that place in the queue, or any if it is 0.
 func (k *claim) queued(place int) *claim {
 	k.s.Helper()
 	k.req.Queue = true
@@ -202,10 +194,11 @@ func (k *claim) leave() {
 	k.expect("Leave", k.Leave(ctx, k.req.Name, k.req.ID), nil)
 }
 
-func (k *claim) tryBreak() error {
+// tryBreak breaks the grant on any connection.
+func (k *claim) tryBreak(c *conn) error {
 	ctx, cancel := k.s.bounded()
 	defer cancel()
-	return k.Break(ctx, k.req.Name, k.req.ID)
+	return c.Break(ctx, k.req.Name, k.req.ID)
 }
 
 func (k *claim) renewal() store.Renewal {

@@ -128,8 +128,7 @@ func waiter(k *claim) func(ctx context.Context) error {
 	)
 }
 
-// holder returns a function that takes, renews and releases a name of its own. The grant may expire in
-// between on a slow machine.
+// holder returns a function that takes, renews and releases its own name. Slow machines may let it expire.
 func holder(k *claim) func(ctx context.Context) error {
 	return inTurn(
 		func(ctx context.Context) error {

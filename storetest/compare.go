@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"strconv"
@@ -97,41 +98,37 @@ func (c compared) close(t *testing.T) {
 func (c compared) replay(steps []Step) error {
 	q := newSequence(c)
 	defer q.cleanUp()
-	return q.run(func(i int) (Step, bool) {
-		if i == len(steps) {
-			return Step{}, false
-		}
-		return steps[i], true
-	})
+	return q.run(slices.Values(steps))
 }
 
-func (q *sequence) run(next func(i int) (Step, bool)) error {
-	for i := 0; ; i++ {
-		st, ok := next(i)
-		if !ok {
-			return nil
-		}
+func (q *sequence) run(steps iter.Seq[Step]) error {
+	n := 0
+	for st := range steps {
+		n++
 		if err := q.do(st); err != nil {
-			return fmt.Errorf("step %d, %s: %w", i+1, opNames[st.Op], err)
+			return fmt.Errorf("step %d, %s: %w", n, opNames[st.Op], err)
 		}
 	}
+	return nil
 }
 
-// generate makes a new sequence until stop says so. It returns its steps, and how the last answer
-// breaks the contract.
+// generate makes a new sequence until stop says so, and returns how the last answer breaks the contract.
 func (c compared) generate(g *generator, length int, stop func() bool) (steps []Step, wrong error) {
 	q := newSequence(c)
 	defer q.cleanUp()
-	wrong = q.run(func(i int) (Step, bool) {
-		st := Step{Op: List, Conn: 1, All: true} // at the end
-		if i < length {
-			st = g.next(q)
+	wrong = q.run(func(yield func(Step) bool) {
+		add := func(st Step) bool {
+			steps = append(steps, st)
+			return yield(st)
 		}
-		if stop() || i > length || i == length && !g.has(store.FeatureList) {
-			return st, false
+		for range length {
+			if stop() || !add(g.next(q)) {
+				return
+			}
 		}
-		steps = append(steps, st)
-		return st, true
+		if g.has(store.FeatureList) && !stop() {
+			add(Step{Op: List, Conn: 1, All: true})
+		}
 	})
 	return steps, wrong
 }
@@ -172,22 +169,18 @@ func (g target) compareAll(t *testing.T, opts CompareOptions) {
 		}
 	}
 	var wg sync.WaitGroup
-	quick := make(chan int)
-	for range workers {
-		wg.Go(func() {
-			for i := range quick {
-				one(i)
-			}
-		})
-	}
+	turns := make(chan struct{}, workers)
 	for i := range opts.Sequences {
 		if !c.fake && i%share == 0 {
 			wg.Go(func() { one(i) })
-		} else {
-			quick <- i
+			continue
 		}
+		turns <- struct{}{}
+		wg.Go(func() {
+			one(i)
+			<-turns
+		})
 	}
-	close(quick)
 	wg.Wait()
 	if wrong == nil {
 		return

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -13,8 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds the wait for events that should happen soon. It is long, because only a failing
-// test waits that long.
+// patience bounds the wait for events that should happen soon. Only a failing test waits that long.
 const patience = time.Minute
 
 // eternity is a TTL longer than any test.
@@ -95,8 +95,7 @@ func (s *suite) undo() {
 	}
 }
 
-// noMoreGoroutinesThan fails the test if more than n goroutines are left. It gives goroutines
-// some time to end.
+// noMoreGoroutinesThan expects that soon at most n goroutines are left.
 func (s *suite) noMoreGoroutinesThan(n int) {
 	s.Helper()
 	var stacks string
@@ -115,8 +114,7 @@ func (s *suite) noMoreGoroutinesThan(n int) {
 	}
 }
 
-// eventually polls until the condition is true, and reports whether it became true within the
-// limit.
+// eventually polls, and reports whether the condition became true within the limit.
 func (s *suite) eventually(limit time.Duration, cond func() bool) bool {
 	for start := time.Now(); !cond(); time.Sleep(s.TTL / 50) {
 		if time.Since(start) > limit {
@@ -131,8 +129,7 @@ func (s *suite) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)
 }
 
-// boundedFor returns the context of a wait for a number of hand-offs, each of which may take
-// until the next poll.
+// boundedFor returns the context of a wait for hand-offs, each of which may take until the next poll.
 func (s *suite) boundedFor(handovers int) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience+time.Duration(handovers)*max(time.Second, s.caps.Heartbeat))
 }
@@ -175,10 +172,9 @@ func (s *suite) name() string {
 	return fmt.Sprintf("%s:%d", s.base, s.names)
 }
 
-// promptly expects that a waiter is woken by a push when a holder releases its name, which it does
-// early, before the waiter calls Wait, or after that. The best of five wake-ups must take far less than Again, which is when a poll
-// would happen. The other four may be slow because of a busy machine. A store that polls at once
-// passes as well.
+// promptly expects that a waiter is woken by a push when a holder releases its name, either early, before the
+// waiter calls Wait, or later. The best of five wake-ups must take far less than Again, which is when a poll
+// would happen, as a busy machine may delay some. A store that polls at once passes as well.
 func (s *suite) promptly(early bool, claims func(name string) (holder, waiter *claim)) {
 	s.Helper()
 	best := patience
@@ -208,27 +204,19 @@ func (s *suite) promptly(early bool, claims func(name string) (holder, waiter *c
 // parallel runs f(0) … f(n-1) concurrently, a few at a time, and fails the test on an error.
 func (s *suite) parallel(n, workers int, f func(i int) error) {
 	s.Helper()
-	next, errs := make(chan int), make(chan error, n)
+	errs, turns := make([]error, n), make(chan struct{}, workers)
 	var wg sync.WaitGroup
-	for range workers {
+	for i := range n {
+		turns <- struct{}{}
 		wg.Go(func() {
-			for i := range next {
-				if err := f(i); err != nil {
-					errs <- fmt.Errorf("%d: %w", i, err)
-				}
+			if err := f(i); err != nil {
+				errs[i] = fmt.Errorf("%d: %w", i, err)
 			}
+			<-turns
 		})
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
 	wg.Wait()
-	close(errs)
-	for err := range errs {
-		s.Error(err)
-	}
-	if s.Failed() {
-		s.FailNow()
+	if err := errors.Join(errs...); err != nil {
+		s.Fatal(err)
 	}
 }

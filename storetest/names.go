@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// hardEndings are suffixes that some server folds, trims, quotes, splits or interprets as a
-// pattern.
+// hardEndings are suffixes that some server folds, trims, quotes, splits or takes as a pattern.
 var hardEndings = []string{
 	"", " ", "  ", ".", "/", "//", "/.", "/..", "/a", "/a/b", "/a/", "a", "A", "a ", " a",
 	"%", "%%", "%61", "_", "*", "?", "[a]", "[^b]", "{a}", "{b}", "{", "}", "{}", ":", "::",

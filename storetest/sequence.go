@@ -289,10 +289,7 @@ func (q *sequence) renew(ctx context.Context, st Step, c *client, name string, i
 	}
 	renewals, clients := []store.Renewal{first}, []*client{c}
 	for n := 0; st.All && n < len(q.clients)*2; n++ {
-		if other := q.clients[n]; other != nil && other != c {
-			if q.allowed(other, st.Conn) != st.Conn {
-				continue
-			}
+		if other := q.clients[n]; other != nil && other != c && q.allowed(other, st.Conn) == st.Conn {
 			renewals = append(renewals, store.Renewal{Name: other.req.Name, ID: other.req.ID, TTL: q.ttl(st.Short), Mode: other.req.Mode})
 			clients = append(clients, other)
 		}

@@ -161,8 +161,7 @@ func (h Harness) target(t *testing.T) target {
 	return g
 }
 
-// runBeside runs the tests that need not run alone, in parallel, and counts goroutines once
-// for all of them.
+// runBeside runs the other tests in parallel, and counts goroutines once for all of them.
 func (g target) runBeside(t *testing.T) {
 	all := &suite{T: t, target: g, goroutines: runtime.NumGoroutine()}
 	turns := make(chan struct{}, g.Parallel)

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// drive waits as the core does: it asks, waits for a wake-up or for Again, and asks again. It
-// may be called from any goroutine.
+// drive asks, waits for a wake-up or for Again, and asks again, from any goroutine, as the core does.
 func (k *claim) drive(ctx context.Context) error {
 	k.req.Queue = true
 	for {
@@ -32,8 +31,7 @@ func (k *claim) drive(ctx context.Context) error {
 	}
 }
 
-// served drives the claim until it is granted and returns how long that took. It fails the
-// test after the limit.
+// served drives the claim until it is granted within the limit, and returns how long that took.
 func (k *claim) served(limit time.Duration) time.Duration {
 	k.s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -54,8 +52,10 @@ type wait struct {
 
 // wait calls Wait on a new goroutine and gives it some time to reach the server. Even if the call
 // has not reached the server yet, no push must be lost.
-func (k *claim) wait() *wait {
-	ctx, cancel := context.WithCancel(context.Background())
+func (k *claim) wait() *wait { return k.waitFor(eternity) }
+
+func (k *claim) waitFor(limit time.Duration) *wait {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	w := &wait{s: k.s, cancel: cancel, err: make(chan error, 1)}
 	go func() { w.err <- k.Wait(ctx, k.req.Name, k.req.ID) }()
 	k.s.cancels = append(k.s.cancels, cancel)

@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G6: waiters are served in order of arrival, wake-ups are pushed, and dead waiters are
-// dropped.
+// G6: waiters are served in order of arrival, wake-ups are pushed, and dead waiters are dropped.
 var waitingTests = []test{
 	{name: "a wake-up is pushed and does not rely on polling", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
@@ -59,41 +58,24 @@ var waitingTests = []test{
 		one, two := s.open2()
 		name := s.name()
 		one.exclusive(name).granted()
-		// Wait may return nil early. So ask and wait, as the core does, until a call of Wait
-		// is still blocked when its context ends.
+		// Wait may return nil early. So ask again until a call is still blocked when its context ends.
 		b := two.exclusive(name)
-		for _, end := range []struct {
-			err error
-			cut func() (context.Context, context.CancelFunc)
-		}{
-			{context.DeadlineExceeded, func() (context.Context, context.CancelFunc) {
-				return context.WithTimeout(context.Background(), s.TTL/20)
-			}},
-			{context.Canceled, func() (context.Context, context.CancelFunc) {
-				ctx, cancel := context.WithCancel(context.Background())
-				timer := time.AfterFunc(s.TTL/20, cancel)
-				return ctx, func() { timer.Stop(); cancel() }
-			}},
-		} {
+		for cause, limit := range map[error]time.Duration{context.DeadlineExceeded: s.TTL / 20, context.Canceled: eternity} {
 			cut := s.eventually(patience, func() bool {
 				b.queued(1)
-				ctx, cancel := end.cut()
-				defer cancel()
-				ended := make(chan error, 1)
-				go func() { ended <- b.Wait(ctx, name, b.req.ID) }()
-				select {
-				case err := <-ended:
-					if err != nil && !errors.Is(err, end.err) {
-						s.Fatalf("Wait: %v, want %v", err, end.err)
-					}
-					return err != nil
-				case <-time.After(patience):
-					s.Fatal("Wait does not return though its context has ended")
-					return false
+				w := b.waitFor(limit)
+				if cause == context.Canceled {
+					time.Sleep(s.TTL / 20)
+					w.cancel()
 				}
+				err := w.ended()
+				if err != nil && !errors.Is(err, cause) {
+					s.Fatalf("Wait: %v, want %v", err, cause)
+				}
+				return err != nil
 			})
 			if !cut {
-				s.Fatalf("Wait never returns %v", end.err)
+				s.Fatalf("Wait never returns %v", cause)
 			}
 		}
 	}},

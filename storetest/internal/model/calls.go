@@ -78,8 +78,7 @@ func lasts(at Span, answered, asked time.Duration) Span {
 	return Span{at.From + answered, at.To + max(answered, asked)}
 }
 
-// extend sets a new TTL. A quorum, whose servers may execute calls in another order, may continue
-// to use the longest TTL of the grant.
+// extend sets a new TTL. A quorum, whose servers may reorder calls, may keep the longest TTL of the grant.
 func (m *Model) extend(h *holder, until Span, ttl time.Duration) {
 	if !m.ordered() && ttl < h.ttl {
 		until.To, ttl = until.To+h.ttl-ttl, h.ttl
@@ -87,8 +86,7 @@ func (m *Model) extend(h *holder, until Span, ttl time.Duration) {
 	h.until, h.ttl, h.pushed = until, ttl, false
 }
 
-// ending reports whether a holder may expire during the call. A store that is just removing it may
-// count it as a waiter.
+// ending reports whether a holder may expire during the call. A store may count it as a waiter then.
 func (s *state) ending(at Span) bool {
 	return slices.ContainsFunc(s.holders, func(h holder) bool { return at.To >= h.until.From-h.ttl/100 })
 }

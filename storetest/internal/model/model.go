@@ -138,8 +138,7 @@ func (s *state) learn(h *holder, token int64, tokens int) error {
 	return nil
 }
 
-// step applies a call on one name to all its states. Apply changes a state, or returns how the
-// answer contradicts it.
+// step applies a call to all states of a name. Apply changes a state, or says how the answer contradicts it.
 func (m *Model) step(name string, at Span, apply func(s *state) error) error {
 	var next []*state
 	var wrong error
@@ -174,13 +173,11 @@ func (m *Model) now(name string, at Span) []*state {
 	return merge(m.push(all, at))
 }
 
-// expire returns the states that follow from a state by time alone. A holder or waiter whose time
-// is about over may be there or not.
+// expire returns the states that follow by time alone. What is about over may be there or not.
 func (m *Model) expire(s *state, at Span) []*state {
 	all := []*state{{highest: s.highest}}
 	fork := func(until Span, ttl time.Duration, add func(s *state)) {
-		// Servers that count in milliseconds may be early by a hundredth. The margin of the core
-		// is wider.
+		// Servers that count in milliseconds may be early by a hundredth. The core's margin is wider.
 		ended, alive := at.From > until.To+m.slack, at.To < until.From-ttl/100
 		if !ended && !alive {
 			for _, s := range all {
@@ -279,8 +276,7 @@ func (m *Model) MustWake(at Span, name string, id store.ID) bool {
 	return true
 }
 
-// MayWake reports whether there is a reason for a Wait of that identity to return. The first waiter of
-// a closed name is told that it is closed.
+// MayWake reports whether a Wait may return now. The first waiter is told that its name is closed.
 func (m *Model) MayWake(at Span, name string, id store.ID) bool {
 	return slices.ContainsFunc(m.now(name, at), func(s *state) bool {
 		i := s.place(id)
@@ -297,8 +293,7 @@ func (m *Model) MayBePushed(at Span, name string, id store.ID) bool {
 	})
 }
 
-// Holds reports whether an identity has a grant or a kept record in the first state of its name.
-// It guides the choice of calls.
+// Holds reports whether an identity is a holder in the first state. It guides the choice of calls.
 func (m *Model) Holds(name string, id store.ID) bool {
 	return len(m.states[name]) > 0 && m.states[name][0].holder(id) != nil
 }
