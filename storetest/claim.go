@@ -90,7 +90,6 @@ func (k *claim) attempt() (store.Answer, error) {
 	return k.try(ctx)
 }
 
-// ask makes one attempt and expects an answer.
 func (k *claim) ask() store.Answer {
 	k.s.Helper()
 	ans, err := k.attempt()
@@ -100,7 +99,6 @@ func (k *claim) ask() store.Answer {
 	return ans
 }
 
-// granted makes one attempt and expects a grant.
 func (k *claim) granted() *claim {
 	k.s.Helper()
 	if ans := k.ask(); !ans.Granted() {
@@ -109,7 +107,6 @@ func (k *claim) granted() *claim {
 	return k
 }
 
-// refused makes one attempt and expects a refusal.
 func (k *claim) refused() *store.Refusal {
 	k.s.Helper()
 	ans := k.ask()
@@ -244,17 +241,10 @@ func (k *claim) extended() {
 	k.renewed(store.Extended, 0)
 }
 
-func (k *claim) gone() {
-	k.s.Helper()
-	k.renewed(store.Gone, 0)
-}
-
-// last returns the highest token of the newest grant.
 func (k *claim) last() int64 { return last(k.ans.Token, k.ans.Tokens) }
 
 func last(token int64, tokens int) int64 { return token + int64(tokens) - 1 }
 
-// above expects that the token of the claim is greater than the given one.
 func (k *claim) above(token int64) {
 	k.s.Helper()
 	if k.ans.Token <= token {
@@ -292,4 +282,79 @@ func (k *claim) listed(c *conn, state store.State) {
 		k.s.Fatalf("%d holders are listed, want 1: %+v", len(l.Holders), l)
 	}
 	k.is(l.Holders[0], state)
+}
+
+// drive asks, waits for a wake-up or for Again, and asks again, from any goroutine, as the core does.
+func (k *claim) drive(ctx context.Context) error {
+	k.req.Queue = true
+	for {
+		ans, err := k.try(ctx)
+		if err != nil || ans.Granted() {
+			return err
+		}
+		if ans.Refusal.Again <= 0 {
+			return fmt.Errorf("refusal with Again %v", ans.Refusal.Again)
+		}
+		wait, cancel := context.WithTimeout(ctx, ans.Refusal.Again)
+		err = k.Wait(wait, k.req.Name, k.req.ID)
+		if err != nil && wait.Err() == nil {
+			err = fmt.Errorf("call of Wait: %w", err)
+		} else {
+			err = ctx.Err()
+		}
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// served drives the claim until it is granted within the limit, and returns how long that took.
+func (k *claim) served(limit time.Duration) time.Duration {
+	k.s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	start := time.Now()
+	if err := k.drive(ctx); err != nil {
+		k.s.Fatalf("not served within %v: %v", limit, err)
+	}
+	return time.Since(start)
+}
+
+type wait struct {
+	s      *suite
+	cancel context.CancelFunc
+	err    chan error
+}
+
+// wait calls Wait, and gives it some time to reach the server. Even if it has not, no push must be lost.
+func (k *claim) wait() *wait { return k.waitFor(eternity) }
+
+func (k *claim) waitFor(limit time.Duration) *wait {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	w := &wait{s: k.s, cancel: cancel, err: make(chan error, 1)}
+	go func() { w.err <- k.Wait(ctx, k.req.Name, k.req.ID) }()
+	k.s.cancels = append(k.s.cancels, cancel)
+	time.Sleep(k.s.TTL / 50)
+	return w
+}
+
+// ended returns the error of Wait, and fails the test if Wait does not return.
+func (w *wait) ended() error {
+	w.s.Helper()
+	select {
+	case err := <-w.err:
+		w.cancel()
+		return err
+	case <-time.After(patience):
+		w.s.Fatal("Wait does not return")
+		return nil
+	}
+}
+
+func (w *wait) woken() {
+	w.s.Helper()
+	if err := w.ended(); err != nil {
+		w.s.Fatalf("Wait: %v, want nil", err)
+	}
 }

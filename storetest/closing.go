@@ -19,20 +19,17 @@ var closingTest = test{name: "calls in flight when the store is closed finish or
 		one, two := s.open2()
 		held := s.name()
 		two.exclusive(held).granted()
-		calls := &inFlight{suite: s, enough: make(chan struct{}), after: int64(1 + round*callers*3)}
+		var calls []func(ctx context.Context) error
 		for range callers {
-			calls.repeat(waiter(one.exclusive(held).short()))
-			calls.repeat(holder(one.exclusive(s.name()).short()))
+			calls = append(calls, waiter(one.exclusive(held).short()), holder(one.exclusive(s.name()).short()))
 		}
 		if s.caps.Features.Has(store.FeatureList) {
-			calls.repeat(func(ctx context.Context) error {
+			calls = append(calls, func(ctx context.Context) error {
 				_, err := one.List(ctx, store.Query{Name: held})
 				return err
 			})
 		}
-		<-calls.enough
-		one.close()
-		calls.wg.Wait()
+		s.closeDuring(one, 1+round*callers*3, calls)
 	}
 	if s.Failed() {
 		return
@@ -52,20 +49,18 @@ var grantedAtCloseTest = test{name: "a grant that was returned while the store w
 		for i := range claims {
 			claims[i] = one.exclusive(s.name())
 		}
-		calls := &inFlight{suite: s, enough: make(chan struct{}), after: int64(1 + round*callers/2)}
+		var calls []func(ctx context.Context) error
 		for mine := range slices.Chunk(claims, each) {
-			calls.repeat(func(ctx context.Context) error {
+			calls = append(calls, func(ctx context.Context) error {
 				if len(mine) == 0 {
-					return store.ErrClosed // ends the loop of inFlight
+					return store.ErrClosed // ends the loop of closeDuring
 				}
 				_, err := mine[0].try(ctx)
 				mine = mine[1:]
 				return err
 			})
 		}
-		<-calls.enough
-		one.close()
-		calls.wg.Wait()
+		s.closeDuring(one, 1+round*callers/2, calls)
 		for _, k := range claims {
 			if k.ans.Token != 0 {
 				two.exclusive(k.req.Name).refused()
@@ -74,33 +69,33 @@ var grantedAtCloseTest = test{name: "a grant that was returned while the store w
 	}
 }}
 
-// inFlight repeats calls until the store is closed.
-type inFlight struct {
-	*suite
-	wg     sync.WaitGroup
-	n      atomic.Int64
-	after  int64
-	enough chan struct{} // closed after a certain number of calls
-}
-
-func (f *inFlight) repeat(call func(ctx context.Context) error) {
-	f.wg.Go(func() {
-		ctx, cancel := f.bounded()
-		defer cancel()
-		for {
-			err := call(ctx)
-			if f.n.Add(1) == f.after {
-				close(f.enough)
+// closeDuring repeats calls until the store is closed, and closes a connection after a number of calls.
+func (s *suite) closeDuring(c *conn, after int, calls []func(ctx context.Context) error) {
+	var wg sync.WaitGroup
+	var n atomic.Int64
+	enough := make(chan struct{})
+	for _, call := range calls {
+		wg.Go(func() {
+			ctx, cancel := s.bounded()
+			defer cancel()
+			for {
+				err := call(ctx)
+				if n.Add(1) == int64(after) {
+					close(enough)
+				}
+				if errors.Is(err, store.ErrClosed) {
+					return
+				}
+				if err != nil {
+					s.Errorf("a call in flight at Close: %v, want nil or ErrClosed", err)
+					return
+				}
 			}
-			if errors.Is(err, store.ErrClosed) {
-				return
-			}
-			if err != nil {
-				f.Errorf("a call in flight at Close: %v, want nil or ErrClosed", err)
-				return
-			}
-		}
-	})
+		})
+	}
+	<-enough
+	c.close()
+	wg.Wait()
 }
 
 // inTurn returns a function that makes these calls, one at a time.

@@ -15,20 +15,17 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// wakeLimit is how soon a Wait must return that has a reason to return at once. It is long, because
-// only a store that breaks the contract takes that long.
-const wakeLimit = 15 * time.Second
-
-// slowWake is how long a wake-up may take on a slow machine.
-const slowWake = time.Second
+const (
+	wakeLimit = 15 * time.Second // for a Wait that must return at once; only a broken store takes that long
+	slowWake  = time.Second      // how long a wake-up may take on a slow machine
+)
 
 // CompareOptions are the options of [Compare].
 type CompareOptions struct {
 	// Seed selects the sequences. 0 means 1. The environment variable HOLDFAST_SEED overrides it.
 	Seed uint64
 
-	// Sequences is how many sequences are compared. 0 means 1,000. The environment variable
-	// HOLDFAST_SEQUENCES overrides it.
+	// Sequences is how many are compared. 0 means 1,000. HOLDFAST_SEQUENCES overrides it.
 	Sequences int
 
 	// Steps is the number of steps in a sequence. 0 means 25.
@@ -234,7 +231,6 @@ func (c compared) shrink(steps []Step) (shortest []Step, wrong error) {
 	return steps, wrong
 }
 
-// source returns a test that repeats a sequence.
 func source(steps []Step) string {
 	var b strings.Builder
 	b.WriteString("func TestReplay(t *testing.T) {\n\tstoretest.Replay(t, harness(t), []storetest.Step{\n")

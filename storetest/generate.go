@@ -6,8 +6,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A generator chooses the steps of one sequence. It prefers steps that have an effect, so it looks
-// at the state that the sequence has reached.
+// A generator chooses the steps of one sequence. By its state it prefers steps that have an effect.
 type generator struct {
 	*rand.Rand
 	features store.Features
@@ -39,8 +38,7 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func (g *generator) has(f store.Features) bool { return g.features.Has(f) }
 
-// client returns a client, and the name that it uses. Most often it is a holder if the call is one
-// for holders.
+// client returns a client and the name that it uses, most often a holder if the call is one for holders.
 func (g *generator) client(q *sequence, op Op) (n, name int) {
 	n = g.IntN(g.clients)
 	if (op == Renew || op == Release || op == Break) && g.chance(70) {
@@ -57,7 +55,6 @@ func (g *generator) client(q *sequence, op Op) (n, name int) {
 	return n, name
 }
 
-// next returns the next step.
 func (g *generator) next(q *sequence) Step {
 	st := Step{Conn: g.IntN(g.conns), Short: g.chance(30) || g.slow && g.chance(50)}
 	if g.made++; g.slow && g.made == 8 {

@@ -14,13 +14,12 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds the wait for events that should happen soon. Only a failing test waits that long.
-const patience = time.Minute
+const (
+	patience = time.Minute      // for events that should happen soon; only a failing test waits that long
+	eternity = 10 * time.Minute // a TTL longer than any test
+	busy     = time.Second      // the delay that a busy machine may add
+)
 
-// eternity is a TTL longer than any test.
-const eternity = 10 * time.Minute
-
-// A suite is the state of one test.
 type suite struct {
 	*testing.T
 	target
@@ -69,8 +68,7 @@ func (s *suite) cleanUp() {
 	s.closeAll()
 }
 
-// undo removes everything that the test left behind, so that a shared server stays clean. It uses
-// the connection of each claim, unless that is closed.
+// undo removes what the test left behind, on the connection of each claim, unless that is closed.
 func (s *suite) undo() {
 	var spare *conn
 	for _, k := range s.claims {
@@ -103,8 +101,7 @@ func (s *suite) noMoreGoroutinesThan(n int) {
 		if runtime.NumGoroutine() <= n {
 			return true
 		}
-		// The number includes goroutines that are just ending. Fake time cannot wait for them,
-		// and a dump does not show them.
+		// The number includes goroutines that are ending. Fake time cannot wait for them; a dump omits them.
 		buf := make([]byte, 1<<20)
 		stacks = string(buf[:runtime.Stack(buf, true)])
 		return strings.Count("\n"+stacks, "\ngoroutine ") <= n
@@ -124,7 +121,6 @@ func (s *suite) eventually(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-// bounded returns the context of one call.
 func (s *suite) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)
 }
@@ -141,7 +137,6 @@ func (s *suite) open() *conn {
 	return c
 }
 
-// open2 opens two connections, for tests about two processes.
 func (s *suite) open2() (*conn, *conn) {
 	s.Helper()
 	return s.open(), s.open()

@@ -120,7 +120,6 @@ func (c *conn) pages(q store.Query, between func(page []store.Lock)) []store.Loc
 	}
 }
 
-// lookup lists one name and expects to find it.
 func (c *conn) lookup(name string) store.Lock {
 	c.s.Helper()
 	locks := c.pages(store.Query{Name: name}, nil)
@@ -130,12 +129,7 @@ func (c *conn) lookup(name string) store.Lock {
 	return locks[0]
 }
 
-// listsExactly expects that a query finds these names, each once.
-func (c *conn) listsExactly(q store.Query, want []string) {
-	c.s.Helper()
-	c.s.same(c.pages(q, nil), want)
-}
-
+// same expects that these names are listed, each once.
 func (s *suite) same(locks []store.Lock, names []string) {
 	s.Helper()
 	var got []string

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,15 +20,7 @@ var exclusionTests = []test{
 			for i := range claims {
 				claims[i] = conns[i%len(conns)].exclusive(name)
 			}
-			var granted atomic.Int32
-			s.parallel(len(claims), len(claims), func(i int) error {
-				ans, err := claims[i].attempt()
-				if err == nil && ans.Granted() {
-					granted.Add(1)
-				}
-				return err
-			})
-			if n := granted.Load(); n != 1 {
+			if n := len(s.attemptAll(claims)); n != 1 {
 				s.Fatalf("%d of %d were granted", n, len(claims))
 			}
 		}
@@ -62,6 +55,16 @@ var exclusionTests = []test{
 	}},
 }
 
+// attemptAll makes one attempt for each claim, all at once, and returns the claims that were granted.
+func (s *suite) attemptAll(claims []*claim) []*claim {
+	s.Helper()
+	s.parallel(len(claims), len(claims), func(i int) error {
+		_, err := claims[i].attempt()
+		return err
+	})
+	return slices.DeleteFunc(claims, func(k *claim) bool { return k.ans.Token == 0 })
+}
+
 // G2, the store's part: a grant lasts for its granted TTL, neither shorter nor much longer. The
 // core computes the deadline of the lease from the same TTL.
 var lossTests = []test{
@@ -77,8 +80,7 @@ var lossTests = []test{
 			start := time.Now()
 			a.granted()
 			two.exclusive(name).within(time.Until(start.Add(a.ans.TTL)) + s.Slack)
-			// Servers that count in milliseconds may be early by a hundredth of the TTL. The margin
-			// of the core is wider.
+			// Servers that count in milliseconds may be early by a hundredth. The core's margin is wider.
 			if took := time.Since(start); took < a.ans.TTL-a.ans.TTL/100 {
 				s.Fatalf("the name was freed %v after it was taken for %v", took, a.ans.TTL)
 			}
@@ -111,7 +113,7 @@ var identityTests = []test{
 		a := one.exclusive(name).short().granted()
 		b := two.exclusive(name)
 		b.within(a.ans.TTL + s.Slack)
-		a.gone()
+		a.renewed(store.Gone, 0)
 		a.expect("Release", a.tryRelease(store.Keep{}), store.ErrNotHeld)
 		a.leave()
 		if s.caps.Features.Has(store.FeatureList) {
@@ -132,15 +134,9 @@ var modesTests = []test{
 		for range 10 {
 			claims = append(claims, one.permits(name, 1, limit), two.permits(name, 2, limit))
 		}
-		s.parallel(len(claims), len(claims), func(i int) error {
-			_, err := claims[i].attempt()
-			return err
-		})
 		sum := 0
-		for _, k := range claims {
-			if k.ans.Token != 0 {
-				sum += k.req.Weight
-			}
+		for _, k := range s.attemptAll(claims) {
+			sum += k.req.Weight
 		}
 		if sum != limit && sum != limit-1 { // a single permit may be left, which is too few for a request for two
 			s.Fatalf("%d permits of %d are out", sum, limit)

@@ -32,9 +32,8 @@ const (
 
 var opNames = [...]string{"", "Acquire", "Wait", "Watch", "Renew", "Release", "Leave", "Break", "List", "Expire", "Pause"}
 
-// A Step is one call in a sequence that [Compare] makes and [Replay] repeats. A client has one
-// identity at a time. It gets a new one when it acquires after the old one was released, left or
-// broken.
+// A Step is one call in a sequence that [Compare] makes and [Replay] repeats. A client has one identity at a
+// time, and a new one when it acquires after the old one was released, left or broken.
 type Step struct {
 	Op     Op
 	Client int
@@ -71,7 +70,6 @@ func (s Step) String() string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// A sequence is the state of one sequence of steps.
 type sequence struct {
 	compared
 	base    string
@@ -152,8 +150,12 @@ func (q *sequence) do(st Step) error {
 	switch st.Op {
 	case Acquire:
 		return q.acquire(ctx, st, c)
-	case Wait, Watch:
-		return q.wait(st, c)
+	case Watch:
+		q.watch(c)
+		return nil
+	case Wait:
+		q.watch(c)
+		return q.unwatch(c)
 	case Renew:
 		return q.renew(ctx, st, c, name, id)
 	case Release:
@@ -179,9 +181,8 @@ func (q *sequence) do(st Step) error {
 	return fmt.Errorf("no such step")
 }
 
-// allowed returns the connection that a client uses if the step says conn. A grant may move from
-// the first connection to the second, but not back: a connection may remember grants that it had.
-// A quorum remembers votes too.
+// allowed returns the connection that a client uses if the step says conn. A grant may move to the second
+// connection, but not back to the first, which may remember grants that it had. A quorum remembers votes too.
 func (q *sequence) allowed(c *client, conn int) int {
 	if !q.caps.Features.Has(store.FeatureQueue) {
 		return c.conn
@@ -219,16 +220,12 @@ func (q *sequence) mustWake(c *client) bool {
 	return q.model.MustWake(q.times()(), c.req.Name, c.req.ID)
 }
 
-// wait calls Wait.
-func (q *sequence) wait(st Step, c *client) error {
+// watch calls Wait in the background.
+func (q *sequence) watch(c *client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel, c.waiting = cancel, make(chan error, 1)
 	conn, name, id, result := q.conns[c.conn], c.req.Name, c.req.ID, c.waiting
 	go func() { result <- conn.Wait(ctx, name, id) }()
-	if st.Op == Watch {
-		return nil
-	}
-	return q.unwatch(c)
 }
 
 // unwatch ends a Wait of a client. If the client must be woken, it expects that Wait returns.

@@ -11,20 +11,17 @@
 //		storetest.Compare(t, harness, storetest.CompareOptions{})
 //	}
 //
-// The suite runs against a real server. Other programs may use the server at the same time,
-// because every test uses its own names. The suite does not test speed. For promises about
-// time it measures from before the first call to after the last reply, so that a slow machine
-// cannot make a correct store fail. Where a promise is an upper bound, it allows the server
-// [Harness].Slack.
+// The suite runs against a real server. Other programs may use it at the same time, because every test
+// uses its own names. The suite does not test speed. It measures from before the first call to after the
+// last reply, so that a slow machine cannot make a correct store fail. Where a promise is an upper bound,
+// it allows the server [Harness].Slack.
 //
-// A test that needs a feature runs only on stores that declare it. The group "undeclared"
-// tests that a store refuses calls for features that it does not declare. No test is ever
-// reported as skipped.
+// A test that needs a feature runs only on stores that declare it. The group "undeclared" tests that a
+// store refuses calls for the other features. No test is ever reported as skipped.
 //
-// Compare makes random sequences of calls, one after the other, and compares every answer with a
-// model of the contract. Run tests what such sequences do not have: concurrent and cancelled calls,
-// pushed wake-ups, unusual names, many holders, and the end of a connection. It repeats only the
-// most important rules.
+// Compare makes random sequences of calls, and compares every answer with a model of the contract. Run
+// tests what such sequences do not have: concurrent and cancelled calls, pushed wake-ups, unusual names,
+// many holders, and the end of a connection. It repeats only the most important rules.
 //
 // The contract leaves choices to a store, such as the exact time of an expiry. So the model decides
 // whether an answer is allowed, and does not predict it. A sequence that fails is shortened and
@@ -42,34 +39,29 @@ import (
 
 // A Harness connects the suite to the store under test.
 type Harness struct {
-	// Open returns a new connection to the server under test, which must be as independent of the
-	// others as the connection of another process. All connections of one test reach the same
-	// server. The suite closes each connection exactly once.
+	// Open returns a new connection to the server under test, the same for all connections of one test, as
+	// independent as the connection of another process. The suite closes each connection exactly once.
 	Open func(t testing.TB) store.Store
 
 	// Around, if set, wraps each test. A store within this process uses synctest.Test, so
 	// that the tests run in fake time. Open and Residue are then called inside the bubble.
 	Around func(t *testing.T, test func(t *testing.T))
 
-	// TTL is the TTL of grants that expire during a test. It must be long enough for some
-	// dozens of calls, and short enough to wait for. 0 means one second, or the store's
-	// MinTTL if that is longer.
+	// TTL is the TTL of grants that expire during a test: long enough for some dozens of calls, and short enough
+	// to wait for. 0 means one second, or the store's MinTTL if that is longer.
 	TTL time.Duration
 
-	// Slack is how late the server may expire grants and waiters, and how inexact the ages
-	// and remaining times that it reports may be. 0 means two seconds. It does not allow
-	// the server to be early.
+	// Slack is how late the server may expire grants and waiters, and how inexact its ages and remaining times
+	// may be. 0 means two seconds. It does not allow the server to be early.
 	Slack time.Duration
 
-	// Residue, if set, returns the contents of the server: keys, rows, nodes, sessions. The suite
-	// calls it before a test, and after it when all grants have ended and all connections are
-	// closed, and fails if anything was added. An entry must not change while it stays, as an age
-	// would. It must not include contents that may stay, such as a counter per server.
+	// Residue, if set, returns the contents of the server: keys, rows, nodes, sessions. The suite fails if it
+	// returns more after a test, with all grants ended and all connections closed, than before. An entry must not
+	// change while it stays, as an age would. Contents that may stay, such as a counter, do not belong to it.
 	Residue func(t testing.TB) []string
 
-	// Parallel is how many tests run at the same time; 0 means one. It is meant for stores
-	// on which the suite spends most of its time waiting for TTLs to end. Tests of G7, which
-	// count goroutines and inspect the whole server, run alone after all others.
+	// Parallel is how many tests run at the same time; 0 means one. It is for stores on which most tests wait for
+	// TTLs. Tests of G7, which count goroutines and inspect the whole server, run alone after all others.
 	Parallel int
 }
 
@@ -106,8 +98,7 @@ const (
 	quietTopic       = "G7 quiet"
 )
 
-// Run runs the whole suite as subtests of t. Nothing else in the process may run at the same
-// time, because the suite counts goroutines.
+// Run runs the suite as subtests, alone in its process, because it counts goroutines.
 func Run(t *testing.T, h Harness) {
 	g := h.target(t)
 	sound := t.Run(capabilitiesTest, func(t *testing.T) { g.Around(t, g.checkCapabilities) })
@@ -129,7 +120,6 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// A target is the store under test.
 type target struct {
 	Harness
 	caps store.Capabilities

@@ -92,25 +92,22 @@ var unknownTests = []test{
 		one := s.open()
 		const calls, rounds = 64, 10
 		for round := range rounds {
-			claims, failures := make([]*claim, calls), make([]error, calls)
-			var wg sync.WaitGroup
+			claims := make([]*claim, calls)
 			for i := range claims {
-				a := one.exclusive(s.name())
-				claims[i] = a
-				wg.Go(func() {
-					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(round)*200*time.Microsecond)
-					_, failures[i] = a.try(ctx)
-					cancel()
-					if failures[i] != nil {
-						_, failures[i] = a.attempt()
-					}
-				})
+				claims[i] = one.exclusive(s.name())
 			}
-			wg.Wait()
-			for i, a := range claims {
-				if failures[i] != nil {
-					s.Fatalf("Acquire again: %v", failures[i])
+			s.parallel(calls, calls, func(i int) error {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(round)*200*time.Microsecond)
+				_, err := claims[i].try(ctx)
+				cancel()
+				if err != nil {
+					if _, err = claims[i].attempt(); err != nil {
+						err = fmt.Errorf("repeated Acquire: %w", err)
+					}
 				}
+				return err
+			})
+			for _, a := range claims {
 				a.release()
 			}
 		}

@@ -146,6 +146,3 @@ var waitingTests = []test{
 		}
 	}},
 }
-
-// busy is the delay that a busy machine may add.
-const busy = time.Second

@@ -39,9 +39,8 @@ func (h *History) Overlaps() []Violation {
 	})
 }
 
-// EarlyGrants returns all violations of S4: nobody else is granted a name before the deadline that
-// its holder last knew, unless the lease was ended on purpose. That holds for a paused or dead
-// holder too.
+// EarlyGrants returns all violations of S4: nobody else is granted a name before the deadline that its holder,
+// even a paused or dead one, last knew, unless the lease was ended on purpose.
 func (h *History) EarlyGrants() []Violation {
 	return h.overlaps("S4", "early grant", func(hold *Hold) time.Duration {
 		if hold.Unlock > 0 {

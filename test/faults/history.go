@@ -8,11 +8,9 @@ import (
 	"time"
 )
 
-// A Hold is one lease as its holder saw it. Times are on a clock that all clients share, and are
-// zero if they were not observed.
-//
-// Recorded times are on the safe side, whatever the scheduler does: the record of a hold begins
-// no earlier than the hold, and ends no later.
+// A Hold is one lease as its holder saw it. Times are on a clock that all clients share, and zero if they were
+// not observed. They are on the safe side, whatever the scheduler does: the record of a hold begins no earlier
+// than the hold, and ends no later.
 type Hold struct {
 	Who   string // the client, as process/client if several processes take part
 	Name  string
@@ -28,32 +26,19 @@ type Hold struct {
 	Asked time.Duration // when Lock was called
 	Got   time.Duration // when it returned
 
-	// Believed is the last time after which the context of the lease was seen not to have ended.
-	Believed time.Duration
+	Believed time.Duration // the last time after which the context of the lease was seen not to have ended
 
 	Unlock time.Duration // when Unlock was called
 	Freed  time.Duration // when Unlock returned, if the lock was released
 
-	// Deadline is the end of the lease, as its holder last saw it.
-	Deadline time.Duration
-
-	// Expiry is the earliest time at which the store may have ended the grant on its own.
-	Expiry time.Duration
-
-	// Closed is the time until which the name stays closed after a release that succeeded.
-	Closed time.Duration
-
-	// Lost is when the holder saw that a lease that renews itself was lost.
-	Lost time.Duration
-
-	// Ended is when the lease was ended on purpose, other than by Unlock; see History.End.
-	Ended time.Duration `json:"-"`
-
-	// Paused holders are ignored by CheckOverlap, because they could not check their lease.
-	Paused bool
+	Deadline time.Duration // the end of the lease, as its holder last saw it
+	Expiry   time.Duration // the earliest time at which the store may have ended the grant on its own
+	Closed   time.Duration // the name stays closed until then, after a release that succeeded
+	Lost     time.Duration // when the holder saw that a lease that renews itself was lost
+	Ended    time.Duration `json:"-"` // when the lease was ended on purpose, other than by Unlock; see History.End
+	Paused   bool          // the holder could not check its lease, so CheckOverlap ignores it
 }
 
-// process returns the process of the holder.
 func (h *Hold) process() string {
 	process, _, _ := strings.Cut(h.Who, "/")
 	return process
@@ -75,8 +60,7 @@ type Fault struct {
 	Name       string // the name that it affects; all if empty
 	Spares     bool   // it costs no lease, however long it lasts
 
-	// Weak describes the weakness that the documentation of the store names for such a fault, and
-	// After is how long after its end the effects can be seen.
+	// Weak is the documented weakness that such a fault shows, and After how long after its end it can be seen.
 	Weak  string
 	After time.Duration
 }
@@ -134,9 +118,8 @@ func (h *History) Pause(who string) {
 	}
 }
 
-// End records that leases ended on purpose at a time, whatever their holders believe: those of a
-// process that is killed, of a client that is closed, or of a grant that is broken. See Grant for
-// its key.
+// End records that leases ended on purpose, whatever their holders believe: those of a process that is killed,
+// of a client that is closed, or of a grant that is broken, whose key is Grant.
 func (h *History) End(key string, at time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +174,6 @@ func (h *Hold) excludes(other *Hold) bool {
 	return (!h.Shared || !other.Shared) && (h.Permits == 0 || other.Permits == 0)
 }
 
-// exclusive reports whether a hold was exclusive.
 func (h *Hold) exclusive() bool { return !h.Shared && h.Permits == 0 }
 
 // byName returns the holds of each name, in order of tokens.

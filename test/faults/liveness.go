@@ -13,8 +13,7 @@ func (h *History) Violations(bound time.Duration) []Violation {
 	return slices.Concat(h.Overlaps(), h.ClosedGrants(), h.TokensOutOfOrder(), h.EarlyGrants(), h.LongWaits(bound), h.LostLeases())
 }
 
-// window is the time over which rates are measured.
-const window = 2 * time.Second
+const window = 2 * time.Second // over which rates are measured
 
 // Recovery checks L1. It returns how long after the end of a fault the rate of grants was back at
 // half of what it was before, or false if it was not until now.
@@ -97,9 +96,8 @@ func freeBy(hold *Hold, ended time.Duration) time.Duration {
 	return never
 }
 
-// LostLeases returns all violations of L3 and L4. A lease may be lost only to faults that last a
-// third of its TTL or more in total, during the TTL before its end. A fault of another process or
-// another name, or one that spares all leases, is no excuse: that is L4.
+// LostLeases returns all violations of L3 and L4. A lease may be lost only to faults that last a third of its TTL
+// in total, during the TTL before its end. Those that do not affect it, or spare all leases, are no excuse: L4.
 func (h *History) LostLeases() (all []Violation) {
 	h.mu.Lock()
 	faults := slices.Clone(h.faults)

@@ -15,8 +15,7 @@ const (
 	// is correct, and the cost of the check grows with the square of the length.
 	segment = 300
 
-	// checkLimit is far longer than the check of a segment takes. Acquires can only be in the
-	// order of tokens, so there is little to search.
+	// checkLimit is far longer than a check takes, because acquires are in the order of tokens.
 	checkLimit = 2 * time.Minute
 
 	never = math.MaxInt64
@@ -85,7 +84,6 @@ var mutex = porcupine.Model{
 		s := state.(mutexState)
 		return uint64(s.holder)<<32 ^ uint64(s.highest)
 	},
-	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
 }
 
 // operations translates holds, in order of tokens, for the model.
@@ -96,8 +94,7 @@ func operations(holds []Hold) (ops []porcupine.Operation) {
 	for i, hold := range holds {
 		rank := i + 1
 		add(acquire, rank, hold.Asked, int64(hold.Got))
-		freed := hold.Freed > 0
-		if freed && hold.Freed <= hold.Expiry {
+		if hold.Freed > 0 && hold.Freed <= hold.Expiry {
 			add(release, rank, hold.Unlock, int64(hold.Freed))
 			continue
 		}

@@ -17,10 +17,8 @@ func (h *History) PeerViolations(bound time.Duration) []Violation {
 
 // A loan is a lock of another library.
 type loan struct {
-	// live reports whether the library says that the lock is held, or whether the server confirms
-	// the session of a lock that has no signal of its loss.
-	live func(context.Context) bool
-
+	// live reports whether the lock is held, as the library says, or the server for the session of the lock.
+	live   func(context.Context) bool
 	extend func(context.Context) error // nil if the library renews the lock itself
 	unlock func(context.Context) error
 }

@@ -49,8 +49,7 @@ func (r *Record) Note(t testing.TB, findings []store.Finding) []store.Finding {
 	return findings
 }
 
-// Look opens a store by its URL, records its findings, and compares those that are not OK: see
-// [Want].
+// Look opens a store, records its findings, and compares those that are not OK: see [Want].
 func (r *Record) Look(t testing.TB, url string, ttl time.Duration, want ...string) []store.Finding {
 	t.Helper()
 	s, err := store.Open(t.Context(), url)

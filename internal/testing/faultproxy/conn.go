@@ -36,7 +36,6 @@ func (c *conn) pipe(l *Link) *pipe {
 	return c.toClient
 }
 
-// run forwards the connection until it has ended.
 func (c *conn) run() {
 	defer c.abort()
 	server, err := c.dial()
@@ -51,7 +50,6 @@ func (c *conn) run() {
 	server.Close()
 }
 
-// dial connects to the server.
 func (c *conn) dial() (net.Conn, error) {
 	c.proxy.mu.Lock()
 	patient := c.proxy.patient
@@ -84,7 +82,6 @@ func (c *conn) connected(server net.Conn) bool {
 	return true
 }
 
-// abort resets both sides.
 func (c *conn) abort() {
 	c.proxy.mu.Lock()
 	defer c.proxy.mu.Unlock()

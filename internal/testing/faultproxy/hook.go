@@ -11,12 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
-// hookWindow is how many bytes of a connection a hook sees: more than any request of a lock,
-// and enough to assemble a request that arrived in pieces.
-const hookWindow = 64 << 10
-
-// executeLimit bounds the wait for a server to execute a request.
-const executeLimit = 30 * time.Second
+const (
+	hookWindow   = 64 << 10         // bytes of a connection that a hook sees: more than any request of a lock, in pieces
+	executeLimit = 30 * time.Second // bounds the wait for a server to execute a request
+)
 
 // A hook waits for bytes that match.
 type hook struct {

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// Modes of a link.
 type mode int
 
 const (
@@ -56,7 +55,6 @@ func (l *Link) Waiting() int {
 	return n
 }
 
-// set changes the mode of links.
 func (p *Proxy) set(m mode, links ...*Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

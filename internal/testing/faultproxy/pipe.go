@@ -53,7 +53,6 @@ func (p *pipe) read(from net.Conn) {
 	}
 }
 
-// put queues a chunk that has arrived.
 func (p *pipe) put(c chunk) {
 	p.conn.proxy.mu.Lock()
 	defer p.conn.proxy.mu.Unlock()
@@ -73,7 +72,6 @@ func (p *pipe) discard() {
 	p.wakeUp()
 }
 
-// wakeUp wakes the goroutine that writes.
 func (p *pipe) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
@@ -131,7 +129,6 @@ func (p *pipe) next() (c chunk, ok bool) {
 	}
 }
 
-// other returns the opposite direction of the connection.
 func (p *pipe) other() *pipe {
 	if p == p.conn.toServer {
 		return p.conn.toClient
@@ -139,8 +136,7 @@ func (p *pipe) other() *pipe {
 	return p.conn.toServer
 }
 
-// end records that this direction has ended. If the opposite direction is broken, the receiver
-// gets a reset, as it would from the other side itself.
+// end records the end of this direction. If the other is broken, the receiver gets a reset, as without a proxy.
 func (p *pipe) end() {
 	p.conn.proxy.mu.Lock()
 	defer p.conn.proxy.mu.Unlock()

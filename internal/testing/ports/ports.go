@@ -8,20 +8,17 @@ import (
 	"testing"
 )
 
-// The range lies below the ephemeral ports of outgoing connections (from 32768 on Linux). An
-// ephemeral port whose server is down can be taken by another program, and a client that dials
-// it repeatedly may connect to itself.
+// The range lies below the ephemeral ports of outgoing connections (from 32768 on Linux). Another program can
+// take such a port while its server is down, and a client that dials it may connect to itself.
 const (
 	lowest  = 10000
 	highest = 32000
 	tries   = 1000
 )
 
-// Reserve returns a free port of 127.0.0.1. It is reserved until the test ends, even while no
-// server listens on it: no other test gets it, in this process or another.
-//
-// The reservation is made by binding the UDP port of the same number. It needs no file, and it
-// ends with the process in every case.
+// Reserve returns a free port of 127.0.0.1, which no other test in any process gets until the test ends, even
+// while no server listens. It binds the UDP port of the same number: that needs no file, and ends with the
+// process.
 func Reserve(t testing.TB) int {
 	t.Helper()
 	for range tries {

@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 )
 
-// EtcdOptions change how etcd is started. By default there is no TLS and no authentication.
-// Data survives a Restart, but is not synced to disk.
+// EtcdOptions change a server without TLS and authentication. Data survives a Restart, but is not synced to disk.
 type EtcdOptions struct {
 	TLS      *Certificates // between clients and servers; clients must present a certificate
 	Password string        // of the user root; authentication is on if set
@@ -32,10 +31,8 @@ type EtcdOptions struct {
 const (
 	etcdHeartbeat = "50"
 	etcdElection  = "500"
+	etcdRequest   = 2 * time.Second // bounds one request of this package
 )
-
-// etcdRequest bounds one request of this package to a server.
-const etcdRequest = 2 * time.Second
 
 // An Etcd is one etcd server.
 type Etcd struct {
@@ -79,6 +76,13 @@ func StartEtcdCluster(t testing.TB, n int, opts EtcdOptions) *EtcdCluster {
 
 func (e *Etcd) name() string { return fmt.Sprint("etcd", e.Port) }
 
+func (e *Etcd) url() string {
+	if e.opts.TLS != nil {
+		return "https://" + e.Addr()
+	}
+	return "http://" + e.Addr()
+}
+
 func (e *Etcd) advertised() string {
 	addr := ports.Addr(e.peer)
 	if e.opts.Via != nil {
@@ -87,13 +91,10 @@ func (e *Etcd) advertised() string {
 	return addr
 }
 
-// prepare creates the process of a server.
 func (e *Etcd) prepare(t testing.TB, members string) {
 	t.Helper()
-	scheme := "http://"
 	var args []string
 	if certs := e.opts.TLS; certs != nil {
-		scheme = "https://"
 		args = append(args, "--client-cert-auth",
 			"--trusted-ca-file="+certs.CAFile, "--cert-file="+certs.CertFile, "--key-file="+certs.KeyFile)
 	}
@@ -101,8 +102,8 @@ func (e *Etcd) prepare(t testing.TB, members string) {
 	args = append(args,
 		"--name="+e.name(),
 		"--data-dir="+filepath.Join(dir, "data"),
-		"--listen-client-urls="+scheme+e.Addr(),
-		"--advertise-client-urls="+scheme+e.Addr(),
+		"--listen-client-urls="+e.url(),
+		"--advertise-client-urls="+e.url(),
 		"--listen-peer-urls=http://"+ports.Addr(e.peer),
 		"--initial-advertise-peer-urls=http://"+e.advertised(),
 		"--initial-cluster="+members,
@@ -121,8 +122,7 @@ func (e *Etcd) prepare(t testing.TB, members string) {
 	})
 }
 
-// builtTools returns the folders in which make puts the programs that it builds: .bin of the
-// repository, which is above the package under test.
+// builtTools returns where make puts the programs that it builds: .bin in a folder above the package under test.
 func builtTools() (dirs []string) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -158,9 +158,7 @@ func (e *Etcd) Ask(method string, request, answer any) error {
 
 func (e *Etcd) call(verb, path string, request, answer any) error {
 	client := http.Client{Timeout: etcdRequest, Transport: &http.Transport{DisableKeepAlives: true}}
-	scheme := "http://"
 	if e.opts.TLS != nil {
-		scheme = "https://"
 		client.Transport.(*http.Transport).TLSClientConfig = e.opts.TLS.Config
 	}
 	var body bytes.Buffer
@@ -169,7 +167,7 @@ func (e *Etcd) call(verb, path string, request, answer any) error {
 			return err
 		}
 	}
-	r, err := http.NewRequest(verb, scheme+e.Addr()+path, &body)
+	r, err := http.NewRequest(verb, e.url()+path, &body)
 	if err != nil {
 		return err
 	}
@@ -249,8 +247,7 @@ func (c *EtcdCluster) Followers() []*Etcd {
 // PeerAddr returns the address on which the server listens for the other members of its cluster.
 func (e *Etcd) PeerAddr() string { return ports.Addr(e.peer) }
 
-// StartLearner adds a member that does not vote to the cluster of a single server, and waits until
-// it answers. A learner refuses almost all requests.
+// StartLearner adds a member without a vote to a single server. It refuses almost all requests.
 func (e *Etcd) StartLearner(t testing.TB) *Etcd {
 	t.Helper()
 	l := &Etcd{endpoint: endpoint{ports.Reserve(t)}, peer: ports.Reserve(t), opts: e.opts}

@@ -23,8 +23,18 @@ func (h *Host) End() {
 	}
 }
 
-// Helper does nothing.
-func (h *Host) Helper() {}
+// Helper does nothing, and neither do Log and Logf.
+func (h *Host) Helper()             {}
+func (h *Host) Log(...any)          {}
+func (h *Host) Logf(string, ...any) {}
+
+// Failed returns false, and Name a name for files.
+func (h *Host) Failed() bool { return false }
+func (h *Host) Name() string { return "host" }
+
+// Fatal and Fatalf panic.
+func (h *Host) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
+func (h *Host) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // Cleanup adds a function that End calls.
 func (h *Host) Cleanup(f func()) {
@@ -32,24 +42,6 @@ func (h *Host) Cleanup(f func()) {
 	defer h.mu.Unlock()
 	h.ends = append(h.ends, f)
 }
-
-// Failed returns false.
-func (h *Host) Failed() bool { return false }
-
-// Name returns a name for files.
-func (h *Host) Name() string { return "host" }
-
-// Log does nothing.
-func (h *Host) Log(...any) {}
-
-// Logf does nothing.
-func (h *Host) Logf(string, ...any) {}
-
-// Fatal panics.
-func (h *Host) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
-
-// Fatalf panics.
-func (h *Host) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // TempDir returns a folder that End removes. All users can read it, for servers that do not run as root.
 func (h *Host) TempDir() string {

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -44,13 +43,12 @@ func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	t.Helper()
 	dir := t.TempDir()
 	m := &MariaDB{endpoint: endpoint{ports.Reserve(t)}}
-	setUp := []string{
-		"CREATE DATABASE IF NOT EXISTS " + MariaDBDatabase,
-		fmt.Sprintf("CREATE USER IF NOT EXISTS '%s'@'%%' IDENTIFIED BY '%s'", MariaDBUser, MariaDBPassword),
-		fmt.Sprintf("GRANT ALL ON *.* TO '%s'@'%%' WITH GRANT OPTION", MariaDBUser),
-	}
 	sql := filepath.Join(dir, "init.sql")
-	writeLines(t, sql, []string{strings.Join(setUp, ";\n") + ";"})
+	writeLines(t, sql, []string{
+		fmt.Sprintf("CREATE DATABASE IF NOT EXISTS %s;", MariaDBDatabase),
+		fmt.Sprintf("CREATE USER IF NOT EXISTS '%s'@'%%' IDENTIFIED BY '%s';", MariaDBUser, MariaDBPassword),
+		fmt.Sprintf("GRANT ALL ON *.* TO '%s'@'%%' WITH GRANT OPTION;", MariaDBUser),
+	})
 	args := []string{
 		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"),
 		"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(m.Port),

@@ -18,9 +18,11 @@ import (
 )
 
 const (
-	startLimit = 30 * time.Second // far longer than any server needs to start on a busy machine
-	exitLimit  = 10 * time.Second // bounds the wait for the end of a process
-	logTail    = 2000             // how many bytes of a server's log a failure shows
+	startLimit    = 30 * time.Second      // far longer than any server needs to start on a busy machine
+	startInterval = 2 * time.Millisecond  // short compared with the start of a server, which takes some 10 ms
+	pollInterval  = 10 * time.Millisecond // longer, because one attempt may query many servers on the same machine
+	exitLimit     = 10 * time.Second      // bounds the wait for the end of a process
+	logTail       = 2000                  // how many bytes of a server's log a failure shows
 )
 
 // A program describes how to prepare and start a server, and how to check that it is ready.
@@ -58,7 +60,6 @@ func newProcess(t testing.TB, dir string, prog program) *Process {
 	return p
 }
 
-// initialize creates the data folder.
 func (p *Process) initialize() {
 	p.t.Helper()
 	must(p.t, os.MkdirAll(p.DataDir(), 0o700))
@@ -67,7 +68,6 @@ func (p *Process) initialize() {
 	}
 }
 
-// must fails the test on an error.
 func must(t testing.TB, err error) {
 	if err != nil {
 		t.Helper()
@@ -75,7 +75,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// lookup returns the path of a program.
 func lookup(t testing.TB, prog program) string {
 	t.Helper()
 	for _, dir := range prog.paths {
@@ -96,7 +95,6 @@ type endpoint struct{ Port int }
 // Addr returns the address for clients, as 127.0.0.1:port.
 func (e *endpoint) Addr() string { return ports.Addr(e.Port) }
 
-// addrs returns the addresses of several servers.
 func addrs[S interface{ Addr() string }](nodes []S) []string {
 	list := make([]string, len(nodes))
 	for i, node := range nodes {
@@ -123,8 +121,7 @@ func startAll[S interface {
 	}
 }
 
-// launch starts the server and returns before it is ready, so that several servers can start
-// concurrently. The server is stopped when the test ends.
+// launch starts the server, which is stopped when the test ends, and returns before it is ready.
 func (p *Process) launch() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -153,7 +150,6 @@ func (p *Process) launch() {
 	}
 }
 
-// await waits until the server is ready.
 func (p *Process) await() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -319,4 +315,26 @@ func (p *Process) signal(sig syscall.Signal) error {
 		return p.prog.signals(p.cmd.Process, sig)
 	}
 	return signalGroup(p.cmd.Process, sig)
+}
+
+// Poll calls attempt, which must be bounded in time, until it returns nil, and fails the test after limit.
+func Poll(t testing.TB, limit time.Duration, attempt func() error) {
+	t.Helper()
+	pollFor(t, limit, func() (struct{}, error) { return struct{}{}, attempt() })
+}
+
+// pollFor is like Poll, and returns the value of the last attempt.
+func pollFor[T any](t testing.TB, limit time.Duration, attempt func() (T, error)) T {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		value, err := attempt()
+		if err == nil {
+			return value
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still after %v: %v", limit, err)
+		}
+		time.Sleep(pollInterval)
+	}
 }

@@ -4,8 +4,7 @@ package servers
 
 import "syscall"
 
-// childAttributes puts a server into its own process group. If the test binary is killed, its
-// servers keep running. Only Linux can prevent that.
+// childAttributes puts a server into its own process group. It outlives a killed test binary, except on Linux.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

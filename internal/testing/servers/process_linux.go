@@ -7,10 +7,9 @@ import (
 	"syscall"
 )
 
-// childAttributes puts a server into its own process group, so that Ctrl-C in the terminal does
-// not reach it. The server also ends with the test binary, even if the binary is killed. The
-// kernel watches the thread that started the child. Go ends a thread only together with a
-// goroutine that locked it.
+// childAttributes puts a server into its own process group, out of reach of Ctrl-C, and ends it with the test
+// binary, even if that is killed. The kernel watches the thread that started the child, which Go ends only
+// together with a goroutine that locked it.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -134,11 +134,9 @@ func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
 		r.Port, r.bus = ports.Reserve(c.t), ports.Reserve(c.t)
 		lines := fmt.Sprintf("port %d\ncluster-port %d\n", r.Port, r.bus) // the last line of an option counts
 		file, err := os.OpenFile(filepath.Join(r.dir, "redis.conf"), os.O_APPEND|os.O_WRONLY, 0)
-		if err == nil {
-			_, err = file.WriteString(lines)
-			err = errors.Join(err, file.Close())
-		}
 		must(c.t, err)
+		_, err = file.WriteString(lines)
+		must(c.t, errors.Join(err, file.Close()))
 	}
 	startAll(nodes...)
 }
@@ -181,7 +179,6 @@ func (c *Cluster) MoveSlot(key string) (moveKeys, finish func()) {
 	}
 }
 
-// otherPrimary returns a primary that is not the given one.
 func (c *Cluster) otherPrimary(r *Redis) *Redis {
 	c.t.Helper()
 	for _, other := range awake(c.Nodes) {

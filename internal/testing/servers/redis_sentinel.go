@@ -12,11 +12,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 )
 
-// settleLimit bounds the wait until servers have discovered each other.
-const settleLimit = 30 * time.Second
-
-// SentinelName is the name under which the Sentinels watch the primary.
-const SentinelName = "primary"
+const (
+	SentinelName = "primary"        // under which the Sentinels watch the primary
+	settleLimit  = 30 * time.Second // bounds the wait until servers have discovered each other
+)
 
 // A SentinelGroup is a primary, replicas, and Sentinels that promote one 0.5 s after the primary is gone.
 type SentinelGroup struct {
@@ -79,19 +78,17 @@ func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 	return s
 }
 
-// hurry waits for a Sentinel and shortens the periods of its messages, which are seconds by
-// default. The ping period stays: a replica that sent no INFO for five ping periods is not
-// promoted, and while the primary is down it sends one per second. A Sentinel that was suspended
-// treats the pause as a broken clock, and does nothing for the tilt period.
+// hurry waits for a Sentinel and shortens its periods, which are seconds by default, except the ping period: a
+// replica that sent no INFO for five of them is not promoted, and while the primary is down it sends one per
+// second. A Sentinel that was suspended treats that as a broken clock, and is idle for the tilt period.
 func (r *Redis) hurry() error {
 	_, err := r.Do("SENTINEL", "DEBUG",
 		"info-period", "200", "ask-period", "100", "publish-period", "100", "tilt-period", "1000")
 	return err
 }
 
-// patient restores a longer publish period, which hurry had shortened. A Sentinel makes a
-// promoted replica a replica again if it has not heard of the failover within four publish
-// periods, and that must be longer than a busy machine takes.
+// patient restores a longer publish period. A Sentinel demotes a promoted replica if it has not heard of the
+// failover within four of them, which must be longer than a busy machine takes.
 func (r *Redis) patient() error {
 	_, err := r.Do("SENTINEL", "DEBUG", "publish-period", "2000")
 	return err
@@ -170,7 +167,6 @@ func isPrimary(r *Redis) error {
 	return err
 }
 
-// hasReplicas returns an error unless n replicas follow a primary.
 func hasReplicas(r *Redis, n int) error {
 	info, err := r.Info("replication")
 	if err != nil {

@@ -15,17 +15,14 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 )
 
-// zooKeeperJar is where Debian installs the server. ZOOKEEPER_JAR overrides it.
-const zooKeeperJar = "/usr/share/java/zookeeper.jar"
-
 const (
-	zooKeeperTick       = 200 * time.Millisecond // a tenth of the default; the shortest session is two ticks
-	zooKeeperMaxSession = 15 * time.Minute       // longer than a test
-	wordLimit           = 2 * time.Second        // bounds one request to a server
+	zooKeeperJar        = "/usr/share/java/zookeeper.jar" // of Debian; ZOOKEEPER_JAR overrides it
+	zooKeeperTick       = 200 * time.Millisecond          // a tenth of the default; the shortest session is two ticks
+	zooKeeperMaxSession = 15 * time.Minute                // longer than a test
+	wordLimit           = 2 * time.Second                 // bounds one request to a server
 )
 
-// ZooKeeperOptions change how ZooKeeper is started. By default there is no access control. Data
-// survives a Restart, but is not synced to disk.
+// ZooKeeperOptions change a server without access control. Data survives a Restart, but is not synced to disk.
 type ZooKeeperOptions struct {
 	Config []string // further lines of zoo.cfg
 	Java   []string // further options of the Java virtual machine
@@ -186,8 +183,7 @@ func (e *ZooKeeperEnsemble) inMode(want string) []*ZooKeeper {
 	})
 }
 
-// Restart starts servers again with their data. It starts all of them before it waits for any,
-// because one server alone might have no quorum.
+// Restart starts servers again with their data, all before it waits for any: one alone might have no quorum.
 func (e *ZooKeeperEnsemble) Restart(nodes ...*ZooKeeper) {
 	e.t.Helper()
 	for _, z := range nodes {

@@ -34,10 +34,9 @@ func Later[T any](t testing.TB, length func() int, call func() (T, error)) <-cha
 	return done
 }
 
-// RenewalsShare checks that renewals of single grants that are queued together share requests, of which there
-// may be most. A client renews a contended name before it hands it over, and this must not delay the renewals
-// of its other leases. Hold keeps calls queued, whose number queued returns, until goOn is called. Sent
-// returns how many requests were made.
+// RenewalsShare checks that queued renewals of single grants share requests, of which there may be most. A client
+// renews a contended name before it hands it over, which must not delay its other leases. Hold keeps calls
+// queued, whose number queued returns, until goOn is called. Sent returns how many requests were made.
 func RenewalsShare(t *testing.T, s store.Store, most int, hold func() (goOn func()), queued, sent func() int) {
 	t.Helper()
 	const n = 100

@@ -53,7 +53,6 @@ func opened(t testing.TB, c *holdfast.Client, err error) *holdfast.Client {
 	return c
 }
 
-// must fails the test on an error.
 func must(t testing.TB, err error) {
 	if err != nil {
 		t.Helper()
@@ -61,7 +60,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// locked locks a name.
 func locked(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.CallOption) *holdfast.Lease {
 	t.Helper()
 	lease, err := c.Lock(Limited(t), name, opts...)
@@ -198,4 +196,27 @@ func renew(ctx context.Context, s store.Store, renewals ...store.Renewal) error 
 		err = cmp.Or(err, out.Err)
 	}
 	return err
+}
+
+// URLWorks checks that clients with this URL can lock, wait for each other, renew and unlock.
+func URLWorks(t *testing.T, url string) {
+	t.Helper()
+	ctx := Limited(t)
+	one, two := openURL(t, url), openURL(t, url)
+	lease := locked(t, one, "a")
+	var token int64
+	ended := make(chan error)
+	go func() {
+		ended <- two.Do(ctx, "a", func(ctx context.Context) error { token = holdfast.TokenFrom(ctx); return nil })
+	}()
+	Eventually(t, "the other client does not wait", func() bool {
+		lock, err := one.Inspect(ctx, "a")
+		return err == nil && len(lock.Waiters) == 1
+	})
+	if err := errors.Join(lease.Renew(ctx), lease.Unlock(ctx), <-ended); err != nil {
+		t.Error(err)
+	}
+	if token <= lease.Token() {
+		t.Errorf("token %d after %d", token, lease.Token())
+	}
 }

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// CrowdName is the name that all clients use.
-	CrowdName = "crowd"
+	CrowdName = "crowd" // the name that all clients use
 
 	stay     = 10 * time.Second // how long the crowd waits before the first hand-off: more than a heartbeat
 	handOffs = 20

@@ -21,9 +21,8 @@ import (
 // Newer is the name of the record in a test of UnknownFormat, and NewerID is its identity.
 const Newer, NewerID = "newer", "0123456789abcdef0123456789abcdef"
 
-// UnknownFormat tests that a store refuses every call for the name Newer, whose record has a format
-// that the store does not know, and that it leaves the record as it is. Dump returns the contents of
-// the server that belong to Newer.
+// UnknownFormat tests that a store refuses every call for the name Newer, whose record has an unknown format, and
+// leaves it as it is. Dump returns the contents of the server that belong to Newer.
 func UnknownFormat(t *testing.T, s store.Store, dump func() []string) {
 	t.Helper()
 	ctx := Limited(t)
@@ -148,7 +147,6 @@ func linesWithout(text, other string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return slices.Contains(lines, line) }), "\n")
 }
 
-// takeFormats makes the requests of a file.
 func takeFormats(t *testing.T, s store.Store) {
 	t.Helper()
 	n := byte(0)

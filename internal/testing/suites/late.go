@@ -41,9 +41,8 @@ func Late(t *testing.T, newBed func(t *testing.T) *LateBed) {
 			gone(t, b, r)
 		})
 	}
-	// The grant may be broken by any program, which does not know that a request of the holder has no
-	// reply. If that request were granted, the holder would renew its lease again, with a token below
-	// that of another holder.
+	// Any program may break the grant without knowing that a request has no reply. If that request were granted,
+	// the holder would renew its lease again, with a token below that of another holder.
 	for _, who := range []string{"its own store", "another store"} {
 		run("broken by "+who, func(t *testing.T, b *LateBed, r store.Request) {
 			b.Delay(r)

@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// settleLimit bounds how long a call waits for the nodes that it did not need.
-const settleLimit = 5 * time.Second
+const settleLimit = 5 * time.Second // bounds the wait for the nodes that a call did not need
 
 // A Settled is a quorum whose calls return when all nodes have finished, not only a majority, because the
 // conformance suite looks at a store through another handle right after a call.
@@ -20,37 +19,29 @@ type Settled struct {
 // Acquire waits until all nodes or none have granted the request, unless several requests compete.
 func (s *Settled) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	answer, err := s.Store.Acquire(ctx, req)
-	if err == nil {
-		s.settle(req.Name, req.ID, func(holds, waits, others bool) bool {
-			return others || holds == answer.Granted()
-		})
-	}
-	return answer, err
+	return answer, s.settle(req.Name, req.ID, err, func(holds, waits, others bool) bool {
+		return others || holds == answer.Granted()
+	})
 }
 
 // Release waits until no node has the grant.
 func (s *Settled) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	err := s.Store.Release(ctx, name, id, keep)
-	if err == nil {
-		s.settle(name, id, nothing)
-	}
-	return err
+	return s.settle(name, id, s.Store.Release(ctx, name, id, keep), nothing)
 }
 
 // Leave waits until no node has anything of the identity.
 func (s *Settled) Leave(ctx context.Context, name string, id store.ID) error {
-	err := s.Store.Leave(ctx, name, id)
-	if err == nil {
-		s.settle(name, id, nothing)
-	}
-	return err
+	return s.settle(name, id, s.Store.Leave(ctx, name, id), nothing)
 }
 
 func nothing(holds, waits, _ bool) bool { return !holds && !waits }
 
-// settle waits until all nodes are as they should be. Holds tells that the identity has a grant, and
-// not only a kept record. If that does not happen, the test will notice.
-func (s *Settled) settle(name string, id store.ID, done func(holds, waits, others bool) bool) {
+// settle waits after a successful call until all nodes are as they should be. Holds tells that the identity
+// has a grant, and not only a kept record. If that does not happen, the test will notice.
+func (s *Settled) settle(name string, id store.ID, failed error, done func(holds, waits, others bool) bool) error {
+	if failed != nil {
+		return failed
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
 	defer cancel()
 	for _, n := range s.Nodes {
@@ -72,4 +63,5 @@ func (s *Settled) settle(name string, id store.ID, done func(holds, waits, other
 			time.Sleep(time.Millisecond)
 		}
 	}
+	return nil
 }

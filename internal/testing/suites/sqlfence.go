@@ -16,13 +16,11 @@ import (
 
 // A FenceDatabase is a database on which a dialect is tested.
 type FenceDatabase struct {
-	// Open returns an empty database, and the dialect for a table in it. Its transactions wait for
-	// each other, and it is closed at the end of the test.
+	// Open returns an empty database, whose transactions wait for each other, and the dialect for a table.
 	Open func(t testing.TB) (*sql.DB, sqlfence.Dialect)
 
-	// Elsewhere returns a statement that creates another database or schema, a statement that makes
-	// it the current one of a connection, and the dialect for a table in it. It is nil if a
-	// connection has only one.
+	// Elsewhere returns statements that create another database or schema and make it the current one, and the
+	// dialect for a table in it. It is nil if a connection has only one.
 	Elsewhere func(t testing.TB) (create, use string, there sqlfence.Dialect)
 
 	// Begin begins a transaction on that database with another driver. It is nil for database/sql.
@@ -40,7 +38,6 @@ type FenceTx interface {
 	Rollback(ctx context.Context) error // may be called after Commit
 }
 
-// A sqlTx is a transaction of database/sql.
 type sqlTx struct {
 	tx      *sql.Tx
 	dialect sqlfence.Dialect
@@ -133,8 +130,7 @@ func SQLFence(t *testing.T, d FenceDatabase) {
 		}
 		b.wantBalance(80)
 	})
-	// Without Raise, a write of the old holder could land between the new holder's first read and its
-	// first write.
+	// Otherwise the old holder could write between the new holder's first read and its first write.
 	run("a raised resource refuses the old writer", func(b bed) {
 		must(b, b.set(33, 90))
 		must(b, b.raise("account:42", 34))

@@ -84,11 +84,9 @@ func HungServer(t *testing.T, s, other store.Store, stop func() (goOn func())) {
 	Granted(t, other, Request("after"))
 }
 
-// slack is for a busy machine.
-const slack = 1500 * time.Millisecond
+const slack = 1500 * time.Millisecond // for a busy machine
 
-// Hung opens a client by a URL whose servers stop answering when hang is called. Other is the URL of
-// the same servers, which answer.
+// Hung opens a client by a URL whose servers stop answering, except at the URL other, when hang is called.
 func Hung(t *testing.T, url, other string, hang func()) {
 	holder, c := openURL(t, other), openURL(t, url)
 	lease := locked(t, holder, "held")

@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Acquire checks the answer to a request. A repeated request must not differ from the first one
-// under its identity in mode, weight and limit.
+// Acquire checks the answer to a request. Under one identity, mode, weight and limit must not change.
 func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) error {
 	if req.Queue {
 		defer func() { m.waited[req.ID] = true }()

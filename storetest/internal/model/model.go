@@ -16,8 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Span is a range of times, or the times at which a call began and returned. All times are
-// counted from the start of a sequence of calls.
+// A Span is a range of times, such as those of a call, counted from the start of a sequence of calls.
 type Span struct{ From, To time.Duration }
 
 func (s Span) add(d time.Duration) Span { return Span{s.From + d, s.To + d} }
@@ -117,7 +116,6 @@ func (s *state) wake(before store.ID) {
 	}
 }
 
-// dequeue removes an identity from the queue.
 func (s *state) dequeue(id store.ID) {
 	s.queue = slices.DeleteFunc(s.queue, func(w waiter) bool { return w.req.ID == id })
 }
@@ -264,16 +262,10 @@ func merge(all []*state) []*state {
 
 // MustWake reports whether a Wait of that identity must return now.
 func (m *Model) MustWake(at Span, name string, id store.ID) bool {
-	if !m.ordered() {
-		return false
-	}
-	for _, s := range m.now(name, at) {
+	return m.ordered() && !slices.ContainsFunc(m.now(name, at), func(s *state) bool {
 		i, h := s.place(id), s.grant(id)
-		if !(i >= 0 && s.queue[i].due || h != nil && h.pushed) {
-			return false
-		}
-	}
-	return true
+		return !(i >= 0 && s.queue[i].due || h != nil && h.pushed)
+	})
 }
 
 // MayWake reports whether a Wait may return now. The first waiter is told that its name is closed.
