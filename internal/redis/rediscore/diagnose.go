@@ -1,6 +1,7 @@
 package rediscore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 		}
 		findings = append(findings, diagnosis.Run(server.Addr, n, probes)...)
 		identity := diagnosis.Identity.Unknown(n.infoErr)
-		if id, err := n.field("master_replid"); err == nil {
+		if id, ok := n.info["master_replid"]; ok {
 			identity = diagnosis.Identify("replication ID %s", id)
 		}
 		clock, d, ok := diagnosis.Clock(ttl, n.clock)
@@ -69,7 +70,11 @@ type node struct {
 	config  *Config
 	info    map[string]string
 	infoErr error
+	err     error // the first one of a look
 }
+
+// fail records the error of a look, unless it is nil or there was one before.
+func (n *node) fail(err error) { n.err = cmp.Or(n.err, err) }
 
 // denied returns err as a Denied if it says that a right is missing.
 func denied(err error, command string) error {
@@ -97,60 +102,52 @@ func (n *node) do(args ...string) (any, error) {
 // fields runs a command whose reply has lines such as "name:value".
 func (n *node) fields(args ...string) (map[string]string, error) {
 	v, err := n.do(args...)
-	if err != nil {
-		return nil, err
-	}
+	return Fields(text(v)), err
+}
+
+// Fields parses a text with lines such as "name:value".
+func Fields(text string) map[string]string {
 	all := make(map[string]string)
-	reply := strings.TrimPrefix(text(v), "txt:") // the format of a verbatim string, which some libraries keep
-	for line := range strings.Lines(reply) {
+	text = strings.TrimPrefix(text, "txt:") // the format of a verbatim string, which some libraries keep
+	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			all[name] = value
 		}
 	}
-	return all, nil
+	return all
 }
 
 // field returns a field of INFO.
-func (n *node) field(name string) (string, error) {
-	if n.infoErr != nil {
-		return "", n.infoErr
-	}
+func (n *node) field(name string) string {
+	n.fail(n.infoErr)
 	value, ok := n.info[name]
 	if !ok {
-		return "", fmt.Errorf("INFO of this server has no %s", name)
+		n.fail(fmt.Errorf("INFO of this server has no %s", name))
 	}
-	return value, nil
+	return value
 }
 
 // count returns a field of INFO that is a number.
-func (n *node) count(name string) (int64, error) {
-	value, err := n.field(name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(value, 10, 64)
-}
+func (n *node) count(name string) int64 { return n.parse(n.field(name)) }
 
 // setting reads a setting with CONFIG GET.
-func (n *node) setting(name string) (string, error) {
+func (n *node) setting(name string) string {
 	v, err := n.do("CONFIG", "GET", name)
-	if err != nil {
-		return "", err
-	}
+	n.fail(err)
 	value, ok := pairs(v)[name]
 	if !ok {
-		return "", fmt.Errorf("this server has no setting %s", name)
+		n.fail(fmt.Errorf("this server has no setting %s", name))
 	}
-	return value, nil
+	return value
 }
 
 // number returns a setting that is a number.
-func (n *node) number(name string) (int64, error) {
-	value, err := n.setting(name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(value, 10, 64)
+func (n *node) number(name string) int64 { return n.parse(n.setting(name)) }
+
+func (n *node) parse(value string) int64 {
+	number, err := strconv.ParseInt(value, 10, 64)
+	n.fail(err)
+	return number
 }
 
 // pairs converts a reply with names and values. In newer versions of the protocol it is a map.
@@ -181,28 +178,19 @@ func (n *node) clock() (time.Time, error) {
 	return time.Unix(seconds, micros*1000), errors.Join(err1, err2)
 }
 
-func (n *node) isCluster() (bool, error) { return n.config.Cluster, nil }
-
-func (n *node) hasReplicas() (bool, error) {
-	count, err := n.count("connected_slaves")
-	return count > 0, err
-}
-
-func (n *node) hasAOF() (bool, error) {
-	aof, err := n.field("aof_enabled")
-	return aof == "1", err
-}
+func (n *node) isCluster() bool   { return n.config.Cluster }
+func (n *node) hasReplicas() bool { return n.count("connected_slaves") > 0 }
+func (n *node) hasAOF() bool      { return n.field("aof_enabled") == "1" }
 
 // forgets looks whether the server writes its data to disk.
-func (n *node) forgets() (bad bool, found string, err error) {
-	if ok, err := n.hasAOF(); ok || err != nil {
-		return false, "append-only file", err
+func (n *node) forgets() (bad bool, found string) {
+	if n.hasAOF() || n.err != nil {
+		return false, "append-only file"
 	}
-	save, err := n.setting("save")
-	if save != "" {
-		return false, "snapshots, save " + save, err
+	if save := n.setting("save"); save != "" {
+		return false, "snapshots, save " + save
 	}
-	return true, "no append-only file and no snapshots", err
+	return true, "no append-only file and no snapshots"
 }
 
 func percent(part, whole int64) int64 { return part * 100 / max(1, whole) }

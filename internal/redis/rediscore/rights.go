@@ -34,24 +34,21 @@ end
 return missing`
 
 // lacksRights asks the server which of the necessary commands the user may not run.
-func (n *node) lacksRights() (bool, string, error) {
+func (n *node) lacksRights() (bool, string) {
 	commands := CommandRights(n.config.Cluster, n.config.Replicas > 0)
 	v, err := n.Do(n.ctx, append([]string{"EVAL", rightsScript, "0", Prefix + "doctor"}, commands...)...)
-	if err != nil && strings.Contains(err.Error(), "NOPERM") {
-		return true, "the user may not run EVAL", nil
-	}
-	if err != nil {
-		return false, "", err
-	}
 	var missing []string
 	for _, name := range list(v) {
 		missing = append(missing, text(name))
 	}
 	switch {
+	case err != nil && strings.Contains(err.Error(), "NOPERM"):
+		return true, "the user may not run EVAL"
 	case slices.Equal(missing, []string{"?"}):
-		return false, "", errors.New("a server before Redis 7.0 cannot tell the rights of a user; see what the self-test says")
+		err = errors.New("a server before Redis 7.0 cannot tell the rights of a user; see what the self-test says")
 	case len(missing) > 0:
-		return true, fmt.Sprintf("the user may not run %s with keys and channels that begin with %s", strings.Join(missing, ", "), Prefix), nil
+		return true, fmt.Sprintf("the user may not run %s with keys and channels that begin with %s", strings.Join(missing, ", "), Prefix)
 	}
-	return false, fmt.Sprintf("the user may run all %d commands", len(commands)), nil
+	n.fail(err)
+	return false, fmt.Sprintf("the user may run all %d commands", len(commands))
 }
