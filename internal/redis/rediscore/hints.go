@@ -22,30 +22,23 @@ type hints struct {
 	contended hintMap[string, time.Duration] // until when names count as contended
 }
 
-func newHints() hints {
-	return hints{
-		hintMap[store.ID, plainGrant]{max: maxGrants, m: make(map[store.ID]plainGrant)},
-		hintMap[string, time.Duration]{max: maxNames, m: make(map[string]time.Duration)},
-	}
-}
-
 type plainGrant struct {
 	record string // as the server has it
 	since  time.Duration
 }
 
-// A hintMap is a map with a mutex. When it is full, all entries are removed.
+// A hintMap is a map with a mutex.
 type hintMap[K comparable, V any] struct {
-	max int
-	mu  sync.Mutex
-	m   map[K]V
+	mu sync.Mutex
+	m  map[K]V
 }
 
-func (h *hintMap[K, V]) put(key K, value V) {
+// put sets the value of a key. If there are max entries, it first removes all of them.
+func (h *hintMap[K, V]) put(key K, value V, max int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.m) >= h.max {
-		clear(h.m)
+	if h.m == nil || len(h.m) >= max {
+		h.m = make(map[K]V)
 	}
 	h.m[key] = value
 }
@@ -64,7 +57,7 @@ func (h *hintMap[K, V]) get(key K, take bool) (value V, ok bool) {
 // setContended records whether others want a name.
 func (h *hints) setContended(name string, is bool) {
 	if is {
-		h.contended.put(name, sinceBase()+contendedFor)
+		h.contended.put(name, sinceBase()+contendedFor, maxNames)
 	} else {
 		h.contended.get(name, true)
 	}

@@ -12,7 +12,7 @@ func TestContendedNamesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer func(before time.Time) { base = before }(base)
 		base = time.Now() // fake time is before the start of the program
-		h := newHints()
+		var h hints
 		for i := range 4 * maxNames {
 			h.setContended(fmt.Sprint("n", i), true)
 		}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -22,9 +23,6 @@ type lateCalls struct {
 func (l *lateCalls) add(id store.ID, done <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.calls == nil {
-		l.calls = make(map[store.ID]<-chan struct{})
-	}
 	l.calls[id] = done
 	go func() {
 		<-done
@@ -41,15 +39,7 @@ func (l *lateCalls) wait(ctx context.Context, id store.ID) error {
 	l.mu.Lock()
 	done := l.calls[id]
 	l.mu.Unlock()
-	if done == nil {
-		return nil
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return wake.Wait(ctx, done, nil, nil)
 }
 
 // A detached context does not end with the call that it belongs to.

@@ -43,7 +43,7 @@ func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store
 		return answer, false, err
 	}
 	if token, granted := call.value.(int64); granted {
-		s.hints.plain.put(req.ID, plainGrant{call.granted(), sinceBase()})
+		s.hints.plain.put(req.ID, plainGrant{call.granted(), sinceBase()}, maxGrants)
 		return store.Answer{Token: token, Tokens: 1, TTL: req.TTL}, true, nil
 	}
 	held := list(call.value)

@@ -60,7 +60,7 @@ func New(conn Conn, config Config) (*Store, error) {
 		return nil, fmt.Errorf("%w: %d replicas: want how many replicas must confirm a grant, from 0 to 100", store.ErrInvalid, config.Replicas)
 	}
 	config.Heartbeat = cmp.Or(config.Heartbeat, DefaultHeartbeat)
-	s := &Store{conn: conn, config: config, hints: newHints()}
+	s := &Store{conn: conn, config: config, late: lateCalls{calls: make(map[store.ID]<-chan struct{})}}
 	s.calls.Begin()
 	s.waits = waits{store: s, handle: rand.Text(), all: make(map[wake.Key]*waiting), groups: make(map[string]*subscription)}
 	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = maxInFlight, maxBatch, batchPause

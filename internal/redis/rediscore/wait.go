@@ -232,21 +232,17 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	w := &s.waits
 	w.mu.Lock()
-	one := w.all[wake.Key{Name: name, ID: id}]
-	var woken <-chan struct{}
-	if one != nil {
-		woken = one.wake.C()
-	}
-	w.mu.Unlock()
-	if err := wake.Wait(ctx, woken, s.calls.Closing.Done(), s.errClosed()); err != nil || one == nil {
-		return err
-	}
-	w.mu.Lock()
 	defer w.mu.Unlock()
-	if one.sub == nil {
+	one := w.all[wake.Key{Name: name, ID: id}]
+	if one == nil {
 		return nil
 	}
-	err := one.sub.err
-	one.sub.err = nil
+	woken := one.wake.C()
+	w.mu.Unlock()
+	err := wake.Wait(ctx, woken, s.calls.Closing.Done(), s.errClosed())
+	w.mu.Lock()
+	if err == nil && one.sub != nil {
+		err, one.sub.err = one.sub.err, nil
+	}
 	return err
 }
