@@ -64,20 +64,15 @@ func (c *plainCall) granted() string {
 	return c.record + millis(c.now) + "\t1\t" + decimal(number(c.value))
 }
 
-// releasePlain releases a lock through the plain lane. If done is false, the complete lane has to
-// decide.
-func (s *Store) releasePlain(ctx context.Context, name, record string) (done bool, err error) {
-	call := &plainCall{name: name, record: record, counter: -1}
-	err = s.plain(ctx, call)
-	return err == nil && call.value == int64(1), err
-}
-
 // plain makes a call. On a Cluster the call is never part of a batch, whose keys would be in
 // different slots.
 func (s *Store) plain(ctx context.Context, call *plainCall) error {
 	alone := func() { s.sendPlain(ctx, []*plainCall{call}, call.id) }
 	if call.ttl == 0 {
-		alone = func() { call.value, call.err = s.remove(ctx, call.name, call.record) }
+		alone = func() { // the key of a lock is removed with its record
+			lrem := Call{Command: "LREM", Keys: []string{s.lockKey(call.name)}, Args: []string{"1", call.record}}
+			call.value, call.err = s.run(ctx, lrem)
+		}
 	}
 	if s.config.Cluster {
 		alone()
@@ -88,11 +83,6 @@ func (s *Store) plain(ctx context.Context, call *plainCall) error {
 		return s.explain(ctx, err)
 	}
 	return call.err
-}
-
-// remove removes a record if it has not changed. The key is removed with it.
-func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
-	return s.run(ctx, Call{Command: "LREM", Keys: []string{s.lockKey(name)}, Args: []string{"1", record}})
 }
 
 // sendPlain runs plain.lua. It changes the order of the calls. Taker is that of the Call.

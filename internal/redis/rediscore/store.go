@@ -243,7 +243,8 @@ func (s *Store) release(ctx context.Context, name string, id store.ID, what stri
 	defer s.calls.Exit()
 	grant, ok := s.hints.plain.get(id, true)
 	if ok && what == "release" && keep.State == store.Held && (sinceBase()-grant.since <= briefHold || s.config.Counters > 1) {
-		if done, err := s.releasePlain(ctx, name, grant.record); done || err != nil {
+		call := &plainCall{name: name, record: grant.record, counter: -1}
+		if err := s.plain(ctx, call); err != nil || call.value == int64(1) {
 			return err
 		}
 	}
