@@ -91,16 +91,13 @@ func (g *Gate) enter(ctx context.Context, token int64, overtaken func(highest in
 			}
 		}
 	}
-	for {
-		if token < g.highest { // from the start, or overtaken while waiting
-			return nil, &StaleError{Token: token, Highest: g.highest}
-		}
-		if len(g.inside) == 0 || g.current == token {
-			break
-		}
+	for token == g.highest && len(g.inside) > 0 && g.current != token {
 		if err := g.waitEmpty(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if token < g.highest { // from the start, or overtaken while waiting
+		return nil, &StaleError{Token: token, Highest: g.highest}
 	}
 	v := &visit{overtaken: overtaken}
 	g.inside = append(g.inside, v)
