@@ -9,11 +9,11 @@ import (
 // margin of the shortest lease.
 const maxStep = 5 * time.Millisecond
 
-// A serverClock notices when the clock of a server is set ahead. Such a server ends grants too early,
-// because it expires keys by its time of day. Each reply shows how far the server's clock is ahead of the
-// client's monotonic clock, to within the time that the call took. So the most that it can have been ahead
-// before is compared with the least that it can be ahead now. Clocks may drift by 1 percent in between, so
-// after a pause of the client only a larger step is noticed.
+// A serverClock notices when the clock of a server is set ahead. Such a server ends grants too early, because
+// it expires keys by its time of day. Each reply shows how far that clock is ahead of the client's monotonic
+// clock, to within the time that the call took. So the most that it can have been ahead before is compared
+// with the least that it can be ahead now. Clocks may drift by 1 percent in between, so after a pause of the
+// client only a larger step is noticed.
 type serverClock struct {
 	mu    sync.Mutex
 	most  time.Duration // how far it was ahead of sinceBase, at most
@@ -22,8 +22,7 @@ type serverClock struct {
 	last  time.Time     // when that was last noticed
 }
 
-// observe compares the time in a reply with the client's times at which the request was sent and the reply
-// was received. Sent is 0 if it is unknown.
+// observe compares the time in a reply with those of the client before and after it. Sent is 0 if unknown.
 func (c *serverClock) observe(server, sent, received time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,8 +37,7 @@ func (c *serverClock) observe(server, sent, received time.Duration) {
 	}
 }
 
-// ClockJumps returns how often the clock of the server was set ahead, and when that was last noticed. Jumps
-// are counted only at the nodes of a quorum.
+// ClockJumps returns how often the clock of a node of a quorum was set ahead, and when that was last noticed.
 func (s *Store) ClockJumps() (n uint64, last time.Time) {
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()
@@ -51,8 +49,7 @@ func (s *Store) ObserveClock(server, sent time.Time) {
 	s.observe(time.Duration(server.UnixNano()), sent.Sub(base)+1)
 }
 
-// observe looks at the time in a reply, at the nodes of a quorum. Only a quorum can do without a server
-// whose clock was set.
+// observe looks at the time in a reply. Only a quorum can do without a server whose clock was set.
 func (s *Store) observe(server, sent time.Duration) {
 	if s.config.Counters > 1 {
 		s.clock.observe(server, sent, sinceBase())

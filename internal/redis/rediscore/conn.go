@@ -8,21 +8,19 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Conn runs scripts on Redis servers through a client library. Its methods are safe for
-// concurrent use and return soon after their context ends. An error reply of a server begins with
-// the server's code for it, such as "NOPERM".
+// A Conn runs scripts on Redis servers through a client library. Its methods are safe for concurrent use and
+// return soon after their context ends. An error reply begins with the server's code for it, such as
+// "NOPERM".
 type Conn interface {
-	// Run sends calls in one pipeline and returns a reply to each. On a Cluster all keys must be
-	// in one slot.
+	// Run sends calls in one pipeline and returns a reply to each. On a Cluster all keys must be in one slot.
 	Run(ctx context.Context, calls ...Call) []Reply
 
-	// Subscribe listens on a channel until ctx ends or it fails. It calls on whenever it starts
-	// to listen, including after it has reconnected. On a Cluster the channel belongs to a slot.
+	// Subscribe listens on a channel, which on a Cluster belongs to a slot, until ctx ends or it fails. It
+	// calls on whenever it starts to listen, also after it has reconnected.
 	Subscribe(ctx context.Context, channel string, on func(), message func(string)) error
 
-	// Servers returns the servers that have keys, in a stable order. There is one server unless
-	// the servers are a Cluster. If it returns an error, it also returns the servers that could
-	// be found.
+	// Servers returns the servers that have keys, in a stable order: one, unless they are a Cluster. If it
+	// returns an error, it also returns the servers that could be found.
 	Servers(ctx context.Context) ([]Server, error)
 
 	// Close frees the connections that belong to the store.
@@ -33,12 +31,10 @@ type Conn interface {
 type Server struct {
 	Addr string
 
-	// Do runs a command that has no keys on this server. The reply has the types of a [Reply], or
-	// is a map with keys and values of these types.
+	// Do runs a command without keys. The reply has the types of a [Reply], or is a map of such types.
 	Do func(ctx context.Context, args ...string) (any, error)
 
-	// ReadsReplicas is set if the client library may send commands to replicas of this server.
-	ReadsReplicas bool
+	ReadsReplicas bool // the client library may send commands to replicas of this server
 }
 
 // A Call is one run of a script, or of a command if Script is nil.
@@ -60,16 +56,14 @@ type Reply struct {
 	Err   error
 }
 
-// A ReplicasError means that too few replicas confirmed a write in time. The server has the
-// write, but a failover may lose it.
+// A ReplicasError means that too few replicas confirmed a write in time, so a failover may lose it.
 type ReplicasError struct{ Want, Got int }
 
 func (e *ReplicasError) Error() string {
 	return fmt.Sprintf("only %d of %d replicas confirmed the write in time: check that they run and keep up, or ask for fewer", e.Got, e.Want)
 }
 
-// ReplicaTimeout returns how long a call may wait for replicas: most of the time that ctx has
-// left.
+// ReplicaTimeout returns how long a call may wait for replicas: most of the time that ctx has left.
 func ReplicaTimeout(ctx context.Context) time.Duration {
 	const most = 2 * time.Second
 	if d, ok := ctx.(detached); ok {

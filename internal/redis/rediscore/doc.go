@@ -1,5 +1,5 @@
-// Package rediscore keeps locks on Redis servers. Package redisstore connects it to a client
-// library: it implements Conn, so that the root module needs no library.
+// Package rediscore keeps locks on Redis servers. Package redisstore implements Conn with a client library,
+// so that the root module needs none.
 //
 // Acquire, release and renew each have two lanes: a complete one, which handles every state of a
 // name, and a plain one for locks that no other client wants.
@@ -17,15 +17,12 @@
 //	                                floor, and its slot migrates
 //	         complete  renew.lua    otherwise
 //
-// While maxInFlight plain calls are in flight, further ones are sent in batches. A single plain
-// release is the command that the script would run, LREM, without the script.
+// While maxInFlight plain calls are in flight, further ones are sent in batches. A single plain release is
+// the command that the script would run, LREM, without the script.
 //
-// acquire.lua and release.lua handle their usual cases first (join.lua, push.lua) and build the
-// whole state only for the others. The rule for tokens is in tokens.lua, and the format of the
-// keys is in name.lua.
-//
-// A call of Acquire that was cancelled is undone by Leave and by nothing else: see late.go.
-//
-// A release grants the name to the first waiter and pushes the grant to it: see grant in
-// state.lua for the server's part and waits.pushed for the client's.
+// acquire.lua and release.lua handle their usual cases first (join.lua, push.lua) and build the whole state
+// only for the others. The rule for tokens is in tokens.lua, and the format of the keys in name.lua. A
+// release grants the name to the first waiter and pushes the grant to it: see grant in state.lua for the
+// server's part and waits.pushed for the client's. A cancelled Acquire is undone by Leave and by nothing
+// else: see late.go.
 package rediscore

@@ -11,8 +11,7 @@ const (
 	briefHold    = 2 * time.Millisecond // after a longer hold there may be waiters, and a plain release would need a second round trip
 	contendedFor = time.Second          // how long a name counts as contended after a call found other clients that want it
 
-	// Entries of a hintMap. Grants that are never released, and names that are not asked for again, stay
-	// in it.
+	// Entries of a hintMap: grants that are never released, and names that nobody asks for again, stay in it.
 	maxGrants, maxNames = 1 << 20, 1 << 14
 )
 
@@ -54,7 +53,6 @@ func (h *hintMap[K, V]) get(key K, take bool) (value V, ok bool) {
 	return value, ok
 }
 
-// setContended records whether others want a name.
 func (h *hints) setContended(name string, is bool) {
 	if is {
 		h.contended.put(name, sinceBase()+contendedFor, maxNames)

@@ -9,9 +9,8 @@ import (
 // Prefix is the prefix of all keys and channels.
 const Prefix = "holdfast:"
 
-// clusterTags is the number of groups over which the names of a Cluster are spread. A group is a
-// hash tag: all its keys are in one slot, so that its names share a counter of tokens and a
-// channel.
+// clusterTags is the number of groups of names on a Cluster. A group is a hash tag: all its keys are in one
+// slot, so that its names share a counter of tokens and a channel.
 const clusterTags = 1024
 
 // group returns the prefix of the keys and of the channel of a name.
@@ -22,16 +21,15 @@ func (s *Store) group(name string) string {
 	return Prefix + "{" + strconv.Itoa(hash(name, clusterTags)) + "}:"
 }
 
-// hash returns the hash of a name, reduced to a number below n.
+// hash returns a number below n.
 func hash(name string, n int) int {
 	h := fnv.New32a()
 	h.Write([]byte(name))
 	return int(h.Sum32() % uint32(n))
 }
 
-// QuorumCounters is how many counters of tokens a node of a quorum has. Requests of two clients for
-// different names need a second round if they share a counter and reach the nodes in different orders.
-// With many counters that is rare.
+// QuorumCounters is how many counters of tokens a node of a quorum has: so many that two clients rarely share
+// one. If they do, and reach the nodes in different orders, their requests need a second round.
 const QuorumCounters = 1024
 
 // JoinQuorum makes the server a node of a quorum. It must be called before other methods.
@@ -39,8 +37,8 @@ func (s *Store) JoinQuorum() { s.config.Counters = QuorumCounters }
 
 // counter returns the key of the counter of tokens: see also tokens.lua.
 func (s *Store) counter(name string) string {
-	if s.config.Counters > 1 {
-		return s.group(name) + strconv.Itoa(s.counterOf(name)) + ":token"
+	if n := s.counterOf(name); n > 0 {
+		return s.group(name) + strconv.Itoa(n) + ":token"
 	}
 	return s.group(name) + "token"
 }
@@ -77,9 +75,9 @@ var escapeGlob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`,
 
 // pattern matches the locks whose names begin with a prefix.
 func (s *Store) pattern(prefix string) string {
-	tag := ""
+	locks := "lock:" + escapeGlob.Replace(prefix) + "*"
 	if s.config.Cluster {
-		tag = "{*}:"
+		return Prefix + "{*}:" + locks
 	}
-	return Prefix + tag + "lock:" + escapeGlob.Replace(prefix) + "*"
+	return Prefix + locks
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// lateCalls holds the requests of cancelled calls of Acquire that are still under way. Such a request
-// may not have been written yet, or the client library may send it again through another connection.
-// So a Leave that is sent at once could overtake it, and the request would take the name after that.
-// Therefore Leave waits until the request has ended. The same holds for a repeated Acquire, which is
-// followed by a Release.
+// lateCalls holds the requests of cancelled calls of Acquire that are still under way. Such a request may not
+// have been written yet, or the client library may send it again through another connection. A Leave that is
+// sent at once could overtake it, and the request would then take the name. So Leave waits until the request
+// has ended, and so does a repeated Acquire, which is followed by a Release.
 type lateCalls struct {
 	mu    sync.Mutex
 	calls map[store.ID]<-chan struct{} // closed when the request has ended
@@ -48,8 +47,8 @@ type detached struct {
 	replicas time.Duration // the ReplicaTimeout of the call
 }
 
-// send makes a call. If the call takes something for an identity, and ctx ends, the request
-// continues, because only its reply shows that it has no effect any more.
+// send makes a call. If ctx ends, a request that takes something for an identity continues, because only its
+// reply shows that it has no effect any more.
 func (s *Store) send(ctx context.Context, call Call) Reply {
 	if call.taker.IsZero() || ctx.Done() == nil {
 		return s.conn.Run(ctx, call)[0]

@@ -12,15 +12,13 @@ import (
 )
 
 const (
-	pageSize = 100 // names, unless a query sets another number
-	// A server examines scanCount keys in one step. A page ends after maxScans steps, so that no
-	// call takes long on a server with many other keys.
-	scanCount = 1000
-	maxScans  = 100
+	pageSize  = 100  // names, unless a query sets another number
+	scanCount = 1000 // keys that a server examines in one step
+	maxScans  = 100  // steps for a page, so that no call takes long on a server with many other keys
 )
 
-// List returns one page of the names that have holders or waiters: see store.Store. The names
-// are in no order, and a name may be on two pages. A page that is not the last can be empty.
+// List returns one page of the names that have holders or waiters: see store.Store. The names are in no
+// order, may be on two pages, and a page that is not the last can be empty.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	if err := s.enter(ctx); err != nil {
 		return page, err
@@ -89,8 +87,8 @@ func scanKeys(ctx context.Context, server Server, cursor uint64, match string) (
 	return keys, next, err
 }
 
-// show describes names. It omits those that have neither holders nor waiters. It sends a page at a
-// time, because a call that takes long counts as a sign that the server hangs.
+// show describes the names that have holders or waiters. It sends a page at a time, because a call that takes
+// long counts as a sign that the server hangs.
 func (s *Store) show(ctx context.Context, names []string) (locks []store.Lock, err error) {
 	slices.Sort(names)
 	for part := range slices.Chunk(slices.Compact(names), pageSize) {

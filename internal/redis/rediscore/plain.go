@@ -12,15 +12,13 @@ import (
 )
 
 const (
-	// maxInFlight is how many plain calls are in flight before further ones are batched. It is
-	// small because the server runs one script at a time. If replies take longer than batchPause,
-	// which is more than a round trip to a server nearby, batches are sent without waiting for
-	// them.
+	// maxInFlight is how many plain calls are in flight before further ones are batched. It is small because
+	// the server runs one script at a time. If replies take longer than batchPause, which is more than a
+	// round trip to a server nearby, batches do not wait for them.
 	maxInFlight = 2
 	batchPause  = 500 * time.Microsecond
 
-	// maxBatch bounds how long the script of a batch keeps other clients waiting.
-	maxBatch = 32
+	maxBatch = 32 // bounds how long the script of a batch keeps other clients waiting
 )
 
 // A plainCall takes or releases a lock through the plain lane.
@@ -64,8 +62,7 @@ func (c *plainCall) granted() string {
 	return c.record + millis(c.now) + "\t1\t" + decimal(number(c.value))
 }
 
-// plain makes a call. On a Cluster the call is never part of a batch, whose keys would be in
-// different slots.
+// plain makes a call, on a Cluster never as part of a batch, whose keys would be in different slots.
 func (s *Store) plain(ctx context.Context, call *plainCall) error {
 	alone := func() { s.sendPlain(ctx, []*plainCall{call}, call.id) }
 	if call.ttl == 0 {

@@ -9,9 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Renew extends grants: see store.Store. The outcome of a renewal that failed is unknown. If all
-// renewals failed, Renew returns the first error. It returns ErrInvalid if a renewal changes the
-// mode other than from exclusive to shared, or has a floor with no token above it.
+// Renew extends grants: see store.Store. It returns ErrInvalid also if a renewal has a floor with no token
+// above it. If all renewals failed, it returns the first error.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

@@ -22,8 +22,8 @@ func CommandRights(cluster, replicas bool) []string {
 	return names
 }
 
-// rightsScript returns which of the given commands the user may not run, or "?" if the server
-// cannot tell. Some servers crash if a command has too few arguments.
+// rightsScript returns which of the given commands the user may not run, or "?" if the server cannot tell.
+// Some servers crash if a command has too few arguments.
 const rightsScript = `
 if not redis.acl_check_cmd then return {'?'} end
 local key, missing = ARGV[1], {}

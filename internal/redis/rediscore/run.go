@@ -14,9 +14,9 @@ import (
 // Bounds of the pause between two attempts while a slot of a Cluster migrates.
 const minSlotPause, maxSlotPause = 5 * time.Millisecond, 100 * time.Millisecond
 
-// run makes one call and returns its reply. While a slot of a Cluster migrates, the server
-// refuses a script with several keys with TRYAGAIN unless it has all of them. Such a script has
-// changed nothing, and is repeated until ctx ends, unless a script with one key can do the same.
+// run makes one call and returns its reply. While a slot of a Cluster migrates, the server refuses a script
+// with TRYAGAIN unless it has all of its keys. Such a script has changed nothing, and is repeated until ctx
+// ends, unless a script with one key can do the same.
 func (s *Store) run(ctx context.Context, call Call) (any, error) {
 	var moving error
 	for pause := minSlotPause; ; pause = min(2*pause, maxSlotPause) {
@@ -45,9 +45,8 @@ func (s *Store) run(ctx context.Context, call Call) (any, error) {
 	}
 }
 
-// runAll makes many calls and returns a reply to each. The shards of a Cluster must not wait for
-// each other. So each call to a Cluster is sent separately, and the library pipelines the calls
-// that go to one server.
+// runAll makes many calls and returns a reply to each. The shards of a Cluster must not wait for each other,
+// so each call to a Cluster is sent separately, and the library pipelines those that go to one server.
 func (s *Store) runAll(ctx context.Context, calls []Call) []Reply {
 	replies := make([]Reply, len(calls))
 	if !s.config.Cluster {
@@ -71,13 +70,12 @@ func (s *Store) runAll(ctx context.Context, calls []Call) []Reply {
 
 func (s *Store) errClosed() error { return fmt.Errorf("redis store: %w", store.ErrClosed) }
 
-const noRights = "the user of the URL has no right to do this: give it the rights that the package documentation lists"
-
-const noPassword = "the server requires a user or password: put it into the URL, as in redis://user:password@host, or into the options of the client"
-
-const noScripts = "this is not a Redis server, perhaps a Sentinel: write redis+sentinel://HOST/NAME, or make the client with NewFailoverClient"
-
-const inCluster = "this is a node of a Cluster: write redis+cluster:// instead of redis://, or make the client with NewClusterClient"
+const (
+	noRights   = "the user of the URL has no right to do this: give it the rights that the package documentation lists"
+	noPassword = "the server requires a user or password: put it into the URL, as in redis://user:password@host, or into the options of the client"
+	noScripts  = "this is not a Redis server, perhaps a Sentinel: write redis+sentinel://HOST/NAME, or make the client with NewFailoverClient"
+	inCluster  = "this is a node of a Cluster: write redis+cluster:// instead of redis://, or make the client with NewClusterClient"
+)
 
 // advice says what to do about an error whose text contains a word.
 var advice = []struct{ word, advice string }{

@@ -19,8 +19,7 @@ var (
 	extendScript  = join("extend")
 )
 
-// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and then gets the
-// text.
+// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and then gets the text.
 type Script struct{ Text, SHA string }
 
 // NewScript returns a script with this text.

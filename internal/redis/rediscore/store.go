@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place in the queue. A
-	// dead waiter delays the next one for that long. A live waiter asks about twice in that time.
+	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place in the queue, and delays the
+	// next one. A live waiter asks about twice in that time.
 	DefaultHeartbeat = 5 * time.Second
 
 	minTTL   = 100 * time.Millisecond // several round trips to a server nearby
 	maxBlock = 4096                   // tokens in a block; also in tokens.lua
 
-	// closeWait is how long Close lets calls in flight finish. A client library may dial again
-	// if its connection is closed during a call, and then leave that connection open.
+	// closeWait is how long Close lets calls in flight finish. A client library whose connection is closed
+	// during a call may dial again, and leave that connection open.
 	closeWait = 500 * time.Millisecond
 )
 
@@ -83,8 +83,7 @@ func CapabilitiesOf(config Config) store.Capabilities {
 	}
 }
 
-// Close ends this handle. Waiting calls end, and later calls fail with store.ErrClosed. Grants
-// that were not released stay until their TTL is over. A second Close does nothing.
+// Close ends this handle: see store.Store. It does not close a client of the program.
 func (s *Store) Close() error {
 	if !s.calls.Shut() {
 		return nil
@@ -116,8 +115,8 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// Acquire makes one attempt to take a name: see store.Store. It returns ErrInvalid if the
-// identity has a live grant or a place in the queue with another mode, weight or limit.
+// Acquire makes one attempt to take a name: see store.Store. It returns ErrInvalid also if the identity has a
+// live grant or a place in the queue with another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
@@ -220,8 +219,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.release(ctx, name, id, "release", keep)
 }
 
-// Leave removes an identity from the queue and releases its grant: see store.Store. If an Acquire of
-// this identity was cancelled, and its request is still under way, Leave waits for its end.
+// Leave removes an identity from the queue and releases its grant: see store.Store, and lateCalls.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.waits.forget(name, id)
 	if err := s.late.wait(ctx, id); err != nil {
