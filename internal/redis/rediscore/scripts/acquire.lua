@@ -15,7 +15,7 @@ expire()
 local h = holder(id)
 local w = waiting > 0 and readWaiter(field)
 
--- invalid replies to a request that cannot be granted, and leaves nothing queued.
+-- invalid leaves nothing queued.
 local function invalid(reply)
   if w then
     dropWaiter(field)
@@ -44,8 +44,7 @@ if use.n > 0 and mode ~= EXCLUSIVE and (use.m ~= mode or use.l ~= limit) then
   return invalid({'mix', use.m, use.l})
 end
 
--- A closed record of this identity is a grant that was released. The identity must not be granted
--- again while that record exists.
+-- A closed record of this identity is a grant that was released. Until it ends, the identity gets no other.
 local fits = not h and admits(mode, weight, limit)
 if fits and (not front or front.field == field) then
   local token, n = reserve(COUNTER, tokens, 1, floor)
@@ -91,8 +90,7 @@ elseif w then
   dropWaiter(field)
 end
 
--- A waiter should ask again several times per heartbeat. It should ask earlier if a holder
--- expires earlier, or if a waiter in front may be dead earlier.
+-- A waiter should ask again twice per heartbeat, or when a holder expires or a waiter in front may be dead.
 local again = math.floor(heartbeat * 9 / 20)
 if place <= 1 then
   local ends = sole and sole.ends or use.n > 0 and tonumber(call('ZRANGE', ENDS, '0', '0', 'WITHSCORES')[2])

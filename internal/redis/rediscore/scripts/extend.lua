@@ -8,7 +8,7 @@ end
 if string.sub(value, 1, 1) == 'P' then
   return 0
 end
--- The other keys need not live longer than before, because they are for the waiters.
+-- The other keys are for the waiters, so they need not live longer than before.
 local x, b, ends, rest = string.match(value, '^S(%d+)\t(%d+)\t\t1\t1\t0\t0\t(%d+)\t(' .. ARGV[1] .. '\t.*)$')
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)

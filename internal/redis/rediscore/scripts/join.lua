@@ -1,7 +1,7 @@
--- The first part of acquire.lua handles the usual case without building the whole state: an
--- exclusive request finds the name held by one exclusive holder, and joins the queue.
--- ARGV: publish, id, mode, weight, limit, TTL in ms, tokens, floor, '1' to queue, heartbeat in ms,
--- owner and meta, the fields channel to tokens of the waiter's record, how many holders to list.
+-- The first part of acquire.lua handles the usual case without building the whole state: an exclusive request
+-- finds the name held by one exclusive holder, and joins the queue.
+-- ARGV: publish, id, mode, weight, limit, TTL in ms, tokens, floor, '1' to queue, heartbeat in ms, owner and
+-- meta, the fields channel to tokens of the waiter's record, how many holders to list.
 local tokens, floor, heartbeat, who = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10]), ARGV[11]
 
 local ends, of = match(sole, '^1\t1\t0\t0\t(%d+)\t(%x+)\t')

@@ -17,13 +17,13 @@
 -- holder: mode weight limit state ends id owner meta since tokens token
 -- waiter: mode weight limit joined beat channel sent grant tokens owner meta
 --
--- Fields are separated by tabs, those of use by spaces. Times are in ms. Beat is the time at
--- which a waiter that does not ask again counts as dead. Sent is the time at which its client
--- sent the last request, by the client's clock. Grant is how long a grant that is pushed to it
--- may last, or 0 if none may be pushed. Tokens is how many tokens such a grant should have.
+-- Fields are separated by tabs, those of use by spaces. Times are in ms. Beat is the time at which a waiter
+-- that does not ask again counts as dead. Sent is when its client sent the last request, by the client's
+-- clock. Grant is how long a grant that is pushed to it may last, or 0 if none may be pushed, and tokens how
+-- many tokens it should have.
 --
--- A later format must use other letters in the same key. Then programs of this version neither
--- grant such a name nor change its keys.
+-- A later format must use other letters in the same key. Then programs of this version neither grant such a
+-- name nor change its keys.
 --
 -- ARGV[1] is the command to publish with. ARGV[2] is the identity of the caller.
 local COUNTER, LOCK, RECORDS, ENDS, QUEUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

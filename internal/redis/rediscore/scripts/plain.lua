@@ -3,11 +3,10 @@
 --   a lock to release   its record, ''
 --   a counter           how many of the following locks take their tokens from it, their floor
 --   a lock to take      its record up to the time, its TTL in ms
--- Locks to release come first, because at maxmemory Redis stops a script whose first write needs
--- memory, but not one whose first write frees it.
--- Returns the time in µs, and then the result for each lock. If it was to be taken, the result is the
--- token, or the record that is there and its PTTL, or false if no tokens are left or the key is not
--- a lock. If it was to be released, the result is the number of records that were removed.
+-- Locks to release come first, because at maxmemory Redis does not stop a script whose first write frees
+-- memory. Returns the time in µs, and for each lock to release, the number of records that were removed; for
+-- each lock to take, the token, or the record that is there and its PTTL, or false if no tokens are left or
+-- the key is not a lock.
 local replies, i, keys = {micro}, 1, #KEYS
 while ARGV[2 * i] == '' do
   local n = redis.pcall('LREM', KEYS[i], '1', ARGV[2 * i - 1])

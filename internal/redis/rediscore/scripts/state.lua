@@ -90,16 +90,16 @@ local function dropWaiter(field)
   end
 end
 
--- publish tells a waiter to ask again, or sends it its grant. The message is sent after the state
--- was written: without the right to publish the script ends there.
+-- publish tells a waiter to ask again, or sends it its grant, after the state was written: without the right
+-- to publish the script ends there.
 local function publish(w, granted)
   if w.channel ~= '' then
     messages[#messages + 1] = {w.channel, string.sub(w.field, 2) .. '\t' .. decimal(now) .. '\t' .. (granted or '') .. LOCK}
   end
 end
 
--- alive returns the waiter at a place of the queue, counted from 0. It removes a dead waiter, but
--- wakes it, because the waiter may only be late.
+-- alive returns the waiter at a place of the queue, from 0. It removes a dead waiter, but wakes it, because it
+-- may only be late.
 local function alive(place)
   local field = call('LINDEX', QUEUE, place)
   local w = readWaiter(field)
@@ -135,10 +135,10 @@ local function admits(mode, weight, limit)
   return not sole and (use.n == 0 or use.m == mode and (mode == SHARED or mode == PERMITS and use.s + weight <= limit))
 end
 
--- grant gives the name to the first waiter, which saves it a round trip. The grant is recorded
--- before it is published. It has the TTL and the tokens that the waiter requested, but lasts no
--- longer than the waiter's heartbeat, because the waiter may be dead. The message contains the
--- time at which the waiter sent its request, because the waiter counts the TTL from then.
+-- grant gives the name to the first waiter, which saves it a round trip. It has the TTL and the tokens that
+-- the waiter requested, but lasts no longer than the waiter's heartbeat, because the waiter may be dead. The
+-- message contains the time at which the waiter sent its request, because the waiter counts the TTL from
+-- then.
 local function grant(w)
   local token, tokens = reserve(COUNTER, w.tokens, 1, 0)
   if tokens < 1 then
@@ -151,9 +151,8 @@ local function grant(w)
   publish(w, format('%s\t%.0f\t%.0f\t%d\t%d\t', w.sent, w.grant, token, tokens, waiting))
 end
 
--- wake grants the name to the first waiter or tells it to ask again, if its request fits. It also
--- wakes the first waiter of a name that was closed. That waiter may then give up, which wakes the
--- next one.
+-- wake grants the name to the first waiter or tells it to ask again, if its request fits. It also wakes the
+-- first waiter of a name that was closed, which may then give up, which wakes the next one.
 local function wake()
   local w = first()
   if not w or w.field == 'w' .. id then
@@ -206,8 +205,7 @@ local function finish(reply)
   return reply
 end
 
--- evenIfFull lets the script continue at maxmemory: Redis does not stop a script whose first
--- write needs no memory.
+-- evenIfFull lets the script continue at maxmemory: Redis does not stop one whose first write needs no memory.
 local function evenIfFull()
   call('HDEL', RECORDS, '')
 end
