@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Grace is how long Call waits for a function after the context has ended. A function that honors
-// its context returns in that time, and nothing is left running.
+// Grace is how long Call waits for a function after the context has ended. A function that honors its context
+// returns in that time, and nothing is left running.
 const Grace = 50 * time.Millisecond
 
 // Call runs fn and returns its result. If fn does not return soon after ctx ends, Call returns
 // the error of ctx; a value that fn returns later without an error is passed to late, if that is
 // not nil. If ctx cannot end, fn runs on the goroutine of the caller.
-func Call[T any](ctx context.Context, fn func() (T, error), late func(T)) (T, error) {
+func Call[T any](ctx context.Context, fn func() (T, error), late func(T)) (value T, err error) {
 	if ctx.Done() == nil {
 		return fn()
 	}
@@ -45,6 +45,5 @@ func Call[T any](ctx context.Context, fn func() (T, error), late func(T)) (T, er
 			}
 		}()
 	}
-	var none T
-	return none, ctx.Err()
+	return value, ctx.Err()
 }

@@ -18,9 +18,8 @@ var answersCheck = diagnosis.New("redis.answers", store.LevelFailure,
 	"a server does not answer: names that it keeps cannot be locked, and their leases are lost",
 	"start the server, or promote its replica; see whether it can be reached from this host")
 
-// Diagnose checks each server that has keys: see store.Diagnoser. It reads INFO, a few settings
-// by CONFIG GET, and the slow log. Values that the user has no right to read are reported as
-// unknown.
+// Diagnose checks each server that has keys: see store.Diagnoser. It reads INFO, a few settings by CONFIG GET,
+// and the slow log. Values that the user has no right to read are reported as unknown.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
 	if err := s.enter(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
@@ -92,8 +91,7 @@ func denied(err error, command string) error {
 
 func isDenied(err error) bool { return errors.As(err, new(*diagnosis.Denied)) }
 
-// do runs a command. If the command is not allowed, the error names its first words, which must
-// not be secrets.
+// do runs a command. If it is not allowed, the error names its first words, which must not be secrets.
 func (n *node) do(args ...string) (any, error) {
 	v, err := n.Do(n.ctx, args...)
 	return v, denied(err, strings.Join(args[:min(2, len(args))], " "))
@@ -204,15 +202,8 @@ func size(bytes int64) string {
 
 // older reports whether a version is less than another, both such as "6.0.6".
 func older(version, than string) bool {
-	a, b := strings.Split(version, "."), strings.Split(than, ".")
-	for i := range b {
-		x, y := 0, 0
-		if i < len(a) {
-			x, _ = strconv.Atoi(a[i])
-		}
-		if y, _ = strconv.Atoi(b[i]); x != y {
-			return x < y
-		}
-	}
-	return false
+	var a, b [3]int
+	fmt.Sscanf(version, "%d.%d.%d", &a[0], &a[1], &a[2])
+	fmt.Sscanf(than, "%d.%d.%d", &b[0], &b[1], &b[2])
+	return slices.Compare(a[:], b[:]) < 0
 }

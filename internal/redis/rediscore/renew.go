@@ -3,6 +3,7 @@ package rediscore
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,16 +25,11 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		calls[i] = s.renewal(&grants[i])
 	}
 	outcomes := make([]store.Renewed, len(grants))
-	known := 0
 	for i, r := range s.runAll(ctx, calls) {
-		if outcomes[i].Err = r.Err; r.Err == nil {
-			outcomes[i] = parseRenewed(&grants[i], r.Value)
-		}
-		if outcomes[i].Err == nil {
-			known++
-		}
+		outcomes[i] = parseRenewed(&grants[i], r)
 	}
-	if known == 0 && len(grants) > 0 {
+	known := func(r store.Renewed) bool { return r.Err == nil }
+	if len(grants) > 0 && !slices.ContainsFunc(outcomes, known) {
 		return nil, outcomes[0].Err
 	}
 	return outcomes, nil
@@ -69,12 +65,14 @@ func (s *Store) renewal(g *store.Renewal) Call {
 }
 
 // parseRenewed parses the reply of extend.lua or renew.lua.
-func parseRenewed(g *store.Renewal, v any) store.Renewed {
+func parseRenewed(g *store.Renewal, r Reply) store.Renewed {
 	extended := store.Renewed{Status: store.Extended, TTL: g.TTL.Truncate(time.Millisecond)}
-	switch l := list(v); {
-	case v == int64(1):
+	switch l := list(r.Value); {
+	case r.Err != nil:
+		return store.Renewed{Err: r.Err}
+	case r.Value == int64(1):
 		return extended
-	case v == int64(0):
+	case r.Value == int64(0):
 		return store.Renewed{Status: store.Gone}
 	case len(l) == 2:
 		return store.Renewed{Err: cmp.Or(store.CheckRenewal(g, store.Mode(number(l[1]))), errRecord)}

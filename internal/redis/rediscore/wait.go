@@ -12,19 +12,17 @@ import (
 
 const (
 	linger = 10 * time.Second // how long a subscription outlives its last waiter
-	// Bounds of the pause between two attempts to subscribe. Waiters poll meanwhile, which is
-	// slower.
-	minPause = 50 * time.Millisecond
-	maxPause = 2 * time.Second
+
+	// Bounds of the pause between two attempts to subscribe. Waiters poll meanwhile, which is slower.
+	minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
 )
 
-// waits holds the queued identities of this handle and the subscriptions that wake them. A
-// handle listens on a channel of its own in each group of names that it waits for. A script that
-// grants the name to a waiter, or lets it ask again, publishes the waiter's identity there, so that
-// one waiter of one process is woken.
+// waits holds the queued identities of this handle and the subscriptions that wake them. A handle listens on
+// a channel of its own in each group of names that it waits for. There, scripts publish the identity of the
+// one waiter that was granted the name or should ask again.
 //
-// A message is lost while no subscription is up. Therefore all waiters of a group are woken
-// whenever its subscription starts: they ask again, and are woken by every later change.
+// A message is lost while no subscription is up. So all waiters of a group are woken whenever its
+// subscription starts: they ask again, and are woken by every later change.
 type waits struct {
 	store  *Store
 	handle string // the name of its channels
@@ -35,8 +33,7 @@ type waits struct {
 	groups map[string]*subscription
 }
 
-// A waiting is a queued identity. Several calls of one client may use it one after the other,
-// each with a TTL of its own.
+// A waiting is a queued identity. Calls of one client may use it one after the other, each with its own TTL.
 type waiting struct {
 	group   string
 	request store.Request // the last one that was sent
@@ -54,10 +51,9 @@ type subscription struct {
 	err     error       // why it failed; nil after a waiter got this error
 }
 
-// maxPushed returns for how long a grant may be pushed to a waiting request: no longer than the
-// waiter counts as alive. It is 0, which means never, if the request is not a plain exclusive
-// one. It is also 0 if replicas must confirm grants, because they confirm only grants that a
-// client requested itself.
+// maxPushed returns for how long a grant may be pushed to a waiting request: no longer than the waiter counts
+// as alive, and 0, which means never, if the request is not a plain exclusive one, or if replicas must
+// confirm grants, because they confirm only grants that a client requested itself.
 func (s *Store) maxPushed(req *store.Request) time.Duration {
 	if req.Mode != store.Exclusive || req.Floor > 0 || s.config.Replicas > 0 {
 		return 0
@@ -65,10 +61,9 @@ func (s *Store) maxPushed(req *store.Request) time.Duration {
 	return min(req.TTL, s.config.Heartbeat).Truncate(time.Millisecond)
 }
 
-// pushed answers a request with the grant that was pushed to it, if there is one, and reports
-// whether the identity is queued. Only the same request that the server granted may take the
-// grant. The grant lasts as long as the server says, counted from the send time of that request.
-// If another request asks, or if most of that time is over, the server is asked again and
+// pushed answers a request with the grant that was pushed to it, if there is one, and reports whether the
+// identity is queued. The grant lasts as long as the server says, counted from the send time of the request
+// that it granted. If another request asks, or if most of that time is over, the server is asked again and
 // restarts the TTL.
 func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	w.mu.Lock()
@@ -91,8 +86,8 @@ func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	return answer, false
 }
 
-// expect records that a request which may be queued is about to be sent. It returns the channel
-// to publish to, and the time from which a pushed grant counts.
+// expect records that a request which may be queued is about to be sent. It returns the channel to publish to,
+// and the time from which a pushed grant counts.
 func (w *waits) expect(req *store.Request) (channel string, sent time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,9 +105,8 @@ func (w *waits) expect(req *store.Request) (channel string, sent time.Duration) 
 
 func (w *waits) channel(group string) string { return group + "wake:" + w.handle }
 
-// listen subscribes for an identity after it was refused. It does not subscribe earlier, because
-// most requests are granted at once, and a connection with a subscription is slower for all other
-// calls.
+// listen subscribes for an identity after it was refused, and not earlier, because most requests are granted
+// at once, and a connection with a subscription is slower for all other calls.
 func (w *waits) listen(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,9 +178,8 @@ func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) 
 	}
 }
 
-// changed records that a subscription works, or why it does not, and wakes all waiters of its
-// group, because they may have missed messages. One waiter gets the error of a failure, once
-// until the subscription works again. All waiters continue to poll.
+// changed records that a subscription works, or why it does not, and wakes all waiters of its group, because
+// they may have missed messages. One of them gets the error, once until the subscription works again.
 func (w *waits) changed(group string, sub *subscription, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,8 +194,8 @@ func (w *waits) changed(group string, sub *subscription, err error) {
 	}
 }
 
-// message parses a message of a script: an identity, the server's time in ms, the grant if there is
-// one, and the key of the lock.
+// message parses a message of a script: an identity, the server's time in ms, perhaps a grant, and the key of
+// the lock.
 func (w *waits) message(text string) {
 	f := fields{rest: text}
 	id, now := f.id(), f.millis()
@@ -220,9 +213,8 @@ func (w *waits) message(text string) {
 	}
 }
 
-// Wait blocks until a queued identity should ask again: see store.Store. It returns nil at once
-// if the identity was not queued through this handle. If the subscription fails, for example
-// because the server does not allow it, one Wait returns the error.
+// Wait blocks until a queued identity should ask again: see store.Store. It returns nil at once if the
+// identity was not queued through this handle. If the subscription fails, one Wait returns the error.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if s.calls.Closing.Err() != nil {
 		return s.errClosed()

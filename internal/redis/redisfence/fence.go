@@ -1,5 +1,4 @@
-// Package redisfence runs scripts on Redis that check fencing tokens. The packages redisstore and
-// goredis connect it to a client library.
+// Package redisfence runs scripts on Redis that check fencing tokens, for packages redisstore and goredis.
 package redisfence
 
 import (
@@ -18,12 +17,11 @@ import (
 //go:embed fence.lua
 var prologue string
 
-// Command is a script for Run. It runs the command in ARGV on KEYS[1]. If ARGV is empty, it does
-// nothing.
+// Command is a script for Run. It runs the command in ARGV, if there is one, on KEYS[1].
 const Command = "if ARGV[1] then return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2)) end"
 
-// Run runs a script through call, unless a higher token was seen for the first of its keys: see
-// fence.lua. It returns the result of the script, or a *fence.StaleError.
+// Run returns the result of a script that it runs through call, or a *fence.StaleError if a higher token was
+// seen for the first of its keys: see fence.lua.
 func Run(token int64, script string, keys, args []string, call func(rediscore.Call) rediscore.Reply) (any, error) {
 	if token < 1 || token > store.MaxToken {
 		return nil, fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)

@@ -1,5 +1,4 @@
-// Package redistest holds the tests that the stores on Redis share, whatever their client
-// library.
+// Package redistest holds the tests that the stores on Redis share, whatever their client library.
 package redistest
 
 import (
@@ -29,17 +28,16 @@ func Conform(t *testing.T, open func(testing.TB) store.Store, nodes ...*servers.
 // Harness connects package storetest to servers.
 func Harness(open func(testing.TB) store.Store, nodes ...*servers.Redis) storetest.Harness {
 	return storetest.Harness{
-		Open:    open,
-		Residue: func(t testing.TB) []string { return Residue(t, nodes...) },
-		// On a busy machine, a call may take a second.
-		TTL:      2 * time.Second,
+		Open:     open,
+		Residue:  func(t testing.TB) []string { return Residue(t, nodes...) },
+		TTL:      2 * time.Second, // on a busy machine, a call may take a second
 		Slack:    time.Second,
 		Parallel: 8,
 	}
 }
 
-// Residue returns all keys on the servers except those that stay: the counters of tokens, and what the
-// clients of a quorum tell each other.
+// Residue returns the keys on the servers, without the counters of tokens and what clients of a quorum tell
+// each other, which stay.
 func Residue(t testing.TB, nodes ...*servers.Redis) (left []string) {
 	t.Helper()
 	for _, node := range nodes {
