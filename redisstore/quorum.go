@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,13 +20,8 @@ import (
 )
 
 const (
-	// reopenAfter is how long to wait before connecting again to a node that could not be
-	// reached when the quorum was opened.
-	reopenAfter = 250 * time.Millisecond
-
-	// hangAfter is how long to wait for the other nodes when a majority is connected.
-	hangAfter = quorum.DefaultTimeout
-
+	reopenAfter  = 250 * time.Millisecond // pause before connecting again to a node that could not be reached
+	hangAfter    = quorum.DefaultTimeout  // how long to wait for the other nodes when a majority is connected
 	paramTimeout = "timeout"
 	paramRestart = "restart"
 )
@@ -36,8 +31,7 @@ func init() {
 	store.Register("quorum+rediss", openQuorum)
 }
 
-// openQuorum opens a quorum of independent servers: see package quorum. It needs a majority of
-// them, and connects to the others later.
+// openQuorum opens a quorum of a majority of the servers, and connects to the others later.
 func openQuorum(ctx context.Context, u *store.URL) (store.Store, error) {
 	return openQuorumWith(ctx, u, rediscore.Config{})
 }
@@ -54,28 +48,25 @@ func openQuorumWith(ctx context.Context, u *store.URL, config rediscore.Config) 
 		one := *u
 		one.Scheme = strings.TrimPrefix(u.Scheme, "quorum+")
 		one.Hosts = []string{host}
-		one.Query = url.Values{}
-		for key, values := range u.Query {
-			if key != paramTimeout && key != paramRestart {
-				one.Query[key] = values
-			}
-		}
+		one.Query = maps.Clone(u.Query)
+		one.Query.Del(paramTimeout)
+		one.Query.Del(paramRestart)
 		if _, err := optionOf(&one); err != nil {
 			return nil, err
 		}
 		all[i] = &quorumNode{url: &one, config: config}
 		nodes[i] = quorum.Node{Name: host, Store: all[i]}
 	}
-	if err := openMost(ctx, u, all); err != nil {
-		closeNodes(all)
-		return nil, err
+	if err = openMost(ctx, u, all); err == nil {
+		var s *quorum.Store
+		if s, err = quorum.New(ctx, nodes, opts); err == nil {
+			return s, nil
+		}
 	}
-	s, err := quorum.New(ctx, nodes, opts)
-	if err != nil {
-		closeNodes(all)
-		return nil, err
+	for _, n := range all {
+		n.Close()
 	}
-	return s, nil
+	return nil, err
 }
 
 func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
@@ -109,8 +100,7 @@ func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 	return opts, nil
 }
 
-// openMost connects to all nodes. It fails if a majority cannot be reached, or if a node rejects
-// the URL. If a majority has answered, it does not wait long for the others.
+// openMost connects to all nodes. It fails if a majority cannot be reached, or if a node rejects the URL.
 func openMost(ctx context.Context, u *store.URL, all []*quorumNode) error {
 	majority := len(all)/2 + 1
 	errs := slices.Repeat([]error{errConnecting}, len(all))
@@ -140,38 +130,25 @@ func openMost(ctx context.Context, u *store.URL, all []*quorumNode) error {
 			enough = time.After(hangAfter)
 		}
 	}
-	failed := 0
-	var text strings.Builder
+	var failed []string
 	for i, err := range errs {
-		if err == nil {
-			continue
-		}
 		if errors.Is(err, store.ErrInvalid) {
 			return err
 		}
-		if failed > 0 {
-			text.WriteString("; ")
+		if err != nil {
+			failed = append(failed, fmt.Sprintf("%s: %v", all[i].url.Hosts[0], err))
 		}
-		failed++
-		fmt.Fprintf(&text, "%s: %v", all[i].url.Hosts[0], err)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", u, ctx.Err())
-	}
-	if len(all)-failed < majority {
-		return fmt.Errorf("%s: %d of %d nodes answered, %d are needed: %s", u, len(all)-failed, len(all), majority, text.String())
+	case connected < majority:
+		return fmt.Errorf("%s: %d of %d nodes answered, %d are needed: %s", u, connected, len(all), majority, strings.Join(failed, "; "))
 	}
 	return nil
 }
 
-func closeNodes(all []*quorumNode) {
-	for _, n := range all {
-		n.Close()
-	}
-}
-
-// A quorumNode is a server of a quorum. The client library connects when a client is made, and
-// fails if it cannot. So the client is made when the server can be reached.
+// A quorumNode is a server of a quorum. The client library makes no client while the server cannot be reached.
 type quorumNode struct {
 	url    *store.URL
 	config rediscore.Config
@@ -201,14 +178,22 @@ func (n *quorumNode) get(ctx context.Context) (*Store, error) {
 	if !recently || err == nil {
 		s, err = n.connect(ctx)
 	}
-	if err != nil {
-		var dial *net.OpError // which tells that nothing was sent
-		if errors.As(err, &dial) {
-			return nil, dial
-		}
-		return nil, fmt.Errorf("%v", err) // not an error of the store contract, because it is about one node
+	if err == nil {
+		return s, nil
 	}
-	return s, nil
+	if dial := new(net.OpError); errors.As(err, &dial) { // which tells that nothing was sent
+		return nil, dial
+	}
+	return nil, fmt.Errorf("%v", err) // not an error of the store contract, because it is about one node
+}
+
+// with calls the store, and connects if necessary.
+func (n *quorumNode) with(ctx context.Context, call func(*Store) error) error {
+	s, err := n.get(ctx)
+	if err != nil {
+		return err
+	}
+	return call(s)
 }
 
 func (n *quorumNode) connect(ctx context.Context) (*Store, error) {
@@ -232,8 +217,7 @@ func (n *quorumNode) connect(ctx context.Context) (*Store, error) {
 	return s, nil
 }
 
-// Connections returns how many connections were opened so far: see [quorum.Restarter]. A clock that was
-// set counts, too.
+// Connections returns how many connections were opened, and clocks set, so far: see [quorum.Restarter].
 func (n *quorumNode) Connections() uint64 {
 	if s := n.store.Load(); s != nil {
 		jumps, _ := s.core.ClockJumps()
@@ -258,20 +242,15 @@ func (n *quorumNode) Server(ctx context.Context) (server quorum.Server, err erro
 		server.Clock = time.Unix(clock[0], clock[1]*int64(time.Microsecond))
 		s.core.ObserveClock(server.Clock, sent) // from now on, even if the client makes its first request much later
 	}
-	for line := range strings.Lines(info) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch key {
-		case "run_id":
-			server.ID = value
-		case "uptime_in_seconds":
-			seconds, err := strconv.Atoi(value)
-			if err != nil {
-				return server, fmt.Errorf("INFO: uptime_in_seconds is %.20q", value)
-			}
-			// The server counts from the second in which it started, so the value may be one
-			// second too high.
-			server.Uptime = max(0, time.Duration(seconds-1)*time.Second)
+	fields := rediscore.Fields(info)
+	server.ID = fields["run_id"]
+	if uptime, ok := fields["uptime_in_seconds"]; ok {
+		seconds, err := strconv.Atoi(uptime)
+		if err != nil {
+			return server, fmt.Errorf("INFO: uptime_in_seconds is %.20q", uptime)
 		}
+		// The server counts from the second in which it started, so the value may be one second too high.
+		server.Uptime = max(0, time.Duration(seconds-1)*time.Second)
 	}
 	if jumps, last := s.core.ClockJumps(); jumps > 0 {
 		server.Jumped = time.Since(last) + 1
@@ -286,9 +265,8 @@ var persistenceCheck = diagnosis.New("quorum.persistence", store.LevelWarning,
 	"if a majority of the nodes loses its data within one TTL, for example in a power cut, locks that are held are given to others; kept records of Once and MinHold end when nodes restart one after the other",
 	"appendonly yes on all nodes")
 
-// Diagnose checks the server: see [store.Diagnoser]. The quorum itself reports whether the node
-// answers and whether its grants count. A node without persistence is less of a risk than a
-// single server without persistence.
+// Diagnose checks the server: see [store.Diagnoser]. The quorum itself reports whether the node answers and
+// whether its grants count. A node without persistence is less of a risk than a single server without it.
 func (n *quorumNode) Diagnose(ctx context.Context, ttl time.Duration) (findings []store.Finding) {
 	s, err := n.get(ctx)
 	if err != nil {
@@ -299,16 +277,10 @@ func (n *quorumNode) Diagnose(ctx context.Context, ttl time.Duration) (findings 
 		case "redis.answers", "redis.uptime":
 			continue
 		case "redis.persistence":
-			node := f.Node
-			switch f.Level {
-			case store.LevelOK:
-				f = persistenceCheck.OK("%s", f.Found)
-			case store.LevelUnknown:
-				f.ID = persistenceCheck.ID
-			default:
-				f = persistenceCheck.Bad("%s", f.Found)
+			f.ID = persistenceCheck.ID
+			if f.Level != store.LevelOK && f.Level != store.LevelUnknown {
+				f.Level, f.Risk, f.Remedy = persistenceCheck.Level, persistenceCheck.Risk, persistenceCheck.Remedy
 			}
-			f.Node = node
 		}
 		findings = append(findings, f)
 	}
@@ -324,19 +296,11 @@ func (n *quorumNode) Acquire(ctx context.Context, req store.Request) (store.Answ
 }
 
 func (n *quorumNode) Wait(ctx context.Context, name string, id store.ID) error {
-	s, err := n.get(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Wait(ctx, name, id)
+	return n.with(ctx, func(s *Store) error { return s.Wait(ctx, name, id) })
 }
 
 func (n *quorumNode) Leave(ctx context.Context, name string, id store.ID) error {
-	s, err := n.get(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Leave(ctx, name, id)
+	return n.with(ctx, func(s *Store) error { return s.Leave(ctx, name, id) })
 }
 
 func (n *quorumNode) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
@@ -348,11 +312,7 @@ func (n *quorumNode) Renew(ctx context.Context, grants []store.Renewal) ([]store
 }
 
 func (n *quorumNode) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	s, err := n.get(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Release(ctx, name, id, keep)
+	return n.with(ctx, func(s *Store) error { return s.Release(ctx, name, id, keep) })
 }
 
 func (n *quorumNode) List(ctx context.Context, q store.Query) (store.Page, error) {
@@ -364,11 +324,7 @@ func (n *quorumNode) List(ctx context.Context, q store.Query) (store.Page, error
 }
 
 func (n *quorumNode) Break(ctx context.Context, name string, id store.ID) error {
-	s, err := n.get(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Break(ctx, name, id)
+	return n.with(ctx, func(s *Store) error { return s.Break(ctx, name, id) })
 }
 
 // Capabilities returns the same for all nodes, connected or not.
