@@ -18,14 +18,13 @@ const (
 	callTimeout = maxSilence + 2*tick
 )
 
-// A watchdog bounds how long calls to a single server take if the server is silent. It needs no
-// context or timer for each call: a context with a deadline makes a call a fifth more expensive.
+// A watchdog bounds how long calls to a single server take if the server is silent. It needs no context or
+// timer for each call: a context with a deadline makes a call a fifth more expensive.
 //
-// It counts the calls in flight by the tick in which they began. While there are any, a timer
-// checks at each tick whether one of them has been in flight for too long. If so, the connections
-// on which nothing was received for that time are closed. A connection that still brings replies
-// stays open: if the client makes more calls than the server can answer in time, closing the
-// connection would make that worse.
+// It counts the calls in flight by the tick in which they began. While there are any, a timer checks at each
+// tick whether one of them has been in flight for too long. If so, the connections on which nothing was
+// received for that time are closed. One that still brings replies stays open: if the client makes more calls
+// than the server can answer in time, closing it would make that worse.
 type watchdog struct {
 	conns  *connections
 	start  time.Time
@@ -52,45 +51,34 @@ func (w *watchdog) begin() *atomic.Int32 {
 
 func (w *watchdog) end(count *atomic.Int32) { count.Add(-1) }
 
-// arm starts the timer. If it fires late, the process was stopped or had no CPU time, and may not
-// have read replies that have arrived.
+// arm starts the timer. If it fires late, the process had no CPU time, and may not have read replies.
 func (w *watchdog) arm() {
 	next := w.now() + 1
 	time.AfterFunc(tick, func() { w.check(w.now() > next+1) })
 }
 
-// check closes the silent connections if a call has been in flight for too long, unless the timer
-// fired late; the second of two late checks closes them. It runs again after the next tick, unless no
-// call is in flight.
+// check closes the silent connections if a call has been in flight for too long, unless the timer fired late;
+// the second of two late checks closes them. It runs again after a tick, unless no call is in flight.
 func (w *watchdog) check(late bool) {
-	now, calls, overdue := w.now(), int32(0), int32(0)
-	for age := range len(w.counts) {
-		n := w.counts[(now-age+len(w.counts))%len(w.counts)].Load()
-		calls += n
-		if age >= int(maxSilence/tick) {
-			overdue += n
-		}
-	}
 	waits := late && !w.waited.Load()
 	w.waited.Store(waits)
-	if overdue > 0 && !waits {
+	if !waits && w.inFlight(int(maxSilence/tick)) > 0 {
 		w.conns.closeSilent(time.Now().Add(-maxSilence))
 	}
-	if calls == 0 {
+	if w.inFlight(0) == 0 {
 		w.armed.Store(false)
 		// A call that began meanwhile has seen that the timer is armed.
-		if w.idle() || !w.armed.CompareAndSwap(false, true) {
+		if w.inFlight(0) == 0 || !w.armed.CompareAndSwap(false, true) {
 			return
 		}
 	}
 	w.arm()
 }
 
-func (w *watchdog) idle() bool {
-	for i := range w.counts {
-		if w.counts[i].Load() != 0 {
-			return false
-		}
+// inFlight returns how many calls in flight began at least some ticks ago.
+func (w *watchdog) inFlight(ticks int) (calls int32) {
+	for now := w.now(); ticks < len(w.counts); ticks++ {
+		calls += w.counts[(now-ticks+len(w.counts))%len(w.counts)].Load()
 	}
-	return true
+	return calls
 }
