@@ -35,13 +35,12 @@ func (c *conn) Close() {
 
 func (c *conn) isCluster() bool { return c.client.Mode() == rueidis.ClientModeCluster }
 
-// command returns the command for a call, with the text of its script if text is set. The server
-// knows the script from then on.
+// command returns the command for a call, with the text of its script, which the server then knows, if text
+// is set.
 //
-// Commands must arrive in the order in which they are given: a clean-up must not overtake the
-// request that it undoes. The library keeps the order on one connection. If it has several
-// connections, it chooses one at random, unless it knows of no keys of the command. So the
-// library gets the keys only on a Cluster, where it needs them.
+// Commands must arrive in the order in which they are given: a clean-up must not overtake the request that it
+// undoes. If the library has several connections, it chooses one at random, unless it knows of no keys of the
+// command. So it gets the keys only on a Cluster, where it needs them.
 func (c *conn) command(call *rediscore.Call, text bool) rueidis.Completed {
 	verb := []string{call.Command}
 	if call.Script != nil {
@@ -59,23 +58,21 @@ func (c *conn) command(call *rediscore.Call, text bool) rueidis.Completed {
 	return command.Args(call.Args...).Build()
 }
 
-// A cancellable is a context that hides its deadline. If the library knows of a deadline, it may
-// ignore a cancellation until the deadline, and it closes the connection when the deadline has
-// passed.
+// A cancellable is a context that hides its deadline. Otherwise the library may ignore a cancellation until the
+// deadline, and then it closes the connection.
 type cancellable struct{ context.Context }
 
 func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-// suspectAfter is how long a call must have waited for its reply before its deadline counts as a
-// sign that the connection is dead. It is longer than a round trip to most servers.
+// suspectAfter is how long a call must have waited before its deadline counts as a sign that the connection is
+// dead. It is longer than a round trip to most servers.
 const suspectAfter = 100 * time.Millisecond
 
-// call runs fn with a context for the library. It returns when ctx ends, because the library does
-// not honor a context while it connects for another call, or while it asks a Cluster for its slots.
-//
-// If a call reaches its deadline, connections that have been silent since it began are closed, so
-// that the next call gets another one.
-func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, error)) (T, error) {
+// call runs fn with a context for the library. It returns when ctx ends, although the library does not honor
+// a context while it connects for another call or asks a Cluster for its slots. If a call reaches its
+// deadline, connections that have been silent since it began are closed, so that the next call gets another
+// one.
+func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, error)) (value T, err error) {
 	if c.dog != nil {
 		defer c.dog.end(c.dog.begin())
 	}
@@ -84,18 +81,16 @@ func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, 
 	}
 	begin := time.Now()
 	if c.owned != nil && c.client.Mode() == rueidis.ClientModeStandalone && c.owned.none() {
-		// The library would end the connection attempt with the context of the call that needs it
-		// first, and other calls share it. Calls with short deadlines would never connect.
-		ping := func() (struct{}, error) {
-			c.client.Do(context.Background(), c.client.B().Ping().Build())
-			return struct{}{}, nil
+		// The library would end the attempt to connect with the context of the first call that needs it, and
+		// other calls share it. Calls with short deadlines would never connect.
+		ping := func() (rueidis.RedisResult, error) {
+			return c.client.Do(context.Background(), c.client.B().Ping().Build()), nil
 		}
 		if _, err := await.Call(ctx, ping, nil); err != nil {
-			var none T
-			return none, err
+			return value, err
 		}
 	}
-	value, err := await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
+	value, err = await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
 	if c.owned != nil && !c.waits && ctx.Err() == context.DeadlineExceeded && time.Since(begin) >= suspectAfter {
 		c.owned.closeUnanswered(begin)
 	}
@@ -122,13 +117,7 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 	return replies
 }
 
-// A doer is the part of the library's clients that is needed here.
-type doer interface {
-	Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult
-	DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult
-}
-
-func (c *conn) pipeline(ctx context.Context, to doer, calls []rediscore.Call) []rediscore.Reply {
+func (c *conn) pipeline(ctx context.Context, to rueidis.CoreClient, calls []rediscore.Call) []rediscore.Reply {
 	commands := make(rueidis.Commands, len(calls))
 	for i := range calls {
 		commands[i] = c.command(&calls[i], false)
@@ -140,9 +129,8 @@ func (c *conn) pipeline(ctx context.Context, to doer, calls []rediscore.Call) []
 	return replies
 }
 
-// reply returns the reply to a call. If the server does not know the script, reply sends the call
-// again with the text of the script.
-func (c *conn) reply(ctx context.Context, to doer, call *rediscore.Call, result rueidis.RedisResult) rediscore.Reply {
+// reply returns the reply to a call. It sends the call again if the server does not know the script.
+func (c *conn) reply(ctx context.Context, to rueidis.CoreClient, call *rediscore.Call, result rueidis.RedisResult) rediscore.Reply {
 	v, err := result.ToAny()
 	if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
 		v, err = to.Do(ctx, c.command(call, true)).ToAny()
@@ -156,13 +144,13 @@ func (c *conn) reply(ctx context.Context, to doer, call *rediscore.Call, result 
 	return rediscore.Reply{Value: v, Err: err}
 }
 
-// confirmed makes calls and waits until replicas have their writes. It uses a separate connection,
-// because WAIT delays all later commands of a connection. The library follows no redirection of a
-// Cluster on such a connection. Calls to a Cluster come one by one: see rediscore.
+// confirmed makes calls and waits until replicas have their writes, on a separate connection, because WAIT
+// delays all later commands of a connection. The library follows no redirection of a Cluster there. Calls to
+// a Cluster come one by one: see rediscore.
 func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout time.Duration) (replies []rediscore.Reply, err error) {
 	addr, asking := "", false
 	run := func(d rueidis.DedicatedClient) error {
-		var to doer = d
+		var to rueidis.CoreClient = d
 		if asking {
 			to = asker{d}
 		}
@@ -171,8 +159,7 @@ func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout ti
 			return nil // nothing was written
 		}
 		want := calls[0].Replicas
-		// The library does not look for a lost connection while it waits for WAIT, and ctx may have no
-		// deadline.
+		// The library does not notice a lost connection during WAIT, and ctx may have no deadline.
 		ctx, cancel := context.WithTimeout(ctx, timeout+answerTimeout)
 		defer cancel()
 		got, err := d.Do(ctx, d.B().Wait().Numreplicas(int64(want)).Timeout(max(1, timeout.Milliseconds())).Build()).AsInt64()
@@ -189,8 +176,8 @@ func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout ti
 	return replies, err
 }
 
-// redirection returns where a server of a Cluster redirects a call, and whether the slot is still being
-// moved there. It returns "" if the error is not a redirection.
+// redirection returns the address, if any, to which a Cluster redirects a call, and whether the slot is still
+// being moved there.
 func redirection(err error) (addr string, asking bool) {
 	if e, ok := rueidis.IsRedisErr(err); ok {
 		if addr, asking = e.IsAsk(); !asking {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// connections are the connections of a client that the store owns. The library may open a
-// connection while its client is being closed, and leave it open. closeAll closes it as well.
+// connections are those of a client that the store owns, including one that the library opens while its client
+// is being closed, and leaves open.
 type connections struct {
 	dialer func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error)
 
@@ -30,8 +30,8 @@ type connection struct {
 	net.Conn
 	all *connections
 
-	// When bytes were last sent and received: see sinceBase. A new connection counts as one that has
-	// just received something, because the library bounds its handshake.
+	// When bytes were last sent and received. A new connection counts as one that has just received
+	// something, because the library bounds its handshake.
 	wrote, read atomic.Int64
 
 	trip  atomic.Int64 // how long the first reply took, in nanoseconds; 0 before
@@ -97,8 +97,7 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 	return c, nil
 }
 
-// closeAll closes all connections. If forGood is set, connections that are still being opened are
-// closed as well, and no further ones can be opened.
+// closeAll closes all connections, and if forGood is set, also those that are still being opened or will be.
 func (all *connections) closeAll(forGood bool) {
 	if forGood {
 		all.mu.Lock()
@@ -117,8 +116,8 @@ func (all *connections) closeSilent(since time.Time) {
 	})
 }
 
-// closeUnanswered closes the connections on which something was sent after a time, and nothing was
-// received for several times as long as a reply usually takes.
+// closeUnanswered closes the connections on which something was sent after a time, and nothing was received
+// for several times as long as a reply usually takes.
 func (all *connections) closeUnanswered(since time.Time) {
 	t, now := sinceBase(since), sinceBase(time.Now())
 	all.closeIf(func(c *connection) bool {

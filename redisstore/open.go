@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// A connection that is silent for pingAfter is tested with a PING, and closed if there is no
-	// reply in time. Waiters ask more often than that, so waiting causes no PINGs.
+	// A connection that is silent for pingAfter is tested with a PING, and closed if there is no reply in
+	// time. Waiters ask more often than that, so waiting causes no PINGs.
 	pingAfter = 2500 * time.Millisecond
 
 	// dialTimeout ensures that a call that has to connect takes no longer than callTimeout.
@@ -75,9 +75,8 @@ func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Stor
 	return nil, explain(u, err)
 }
 
-// Dial opens a store with its own connections, which Close closes. The option says where to
-// connect and how to log in; Dial sets everything else. Package goredis uses it. Programs cannot,
-// because the type of config is internal: they use [store.Open] or [New].
+// Dial opens a store with its own connections, for package goredis. The option says where to connect and how to
+// log in; Dial sets everything else. Programs use [store.Open] or [New], because the type of config is internal.
 func Dial(ctx context.Context, option rueidis.ClientOption, config rediscore.Config) (*Store, error) {
 	owned := &connections{dialer: dialTCP}
 	if option.DialCtxFn != nil {
