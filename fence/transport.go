@@ -10,16 +10,15 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// maxDrain is the maximum number of bytes that are read from the body of a refusal, so that the
-// connection can be reused. If the body is longer, the connection is closed.
+// maxDrain is how many bytes of the body of a refusal are read at most, so that the connection can be reused.
 const maxDrain = 64 << 10
 
-// A Transport is an http.RoundTripper that adds to each request the token of the innermost lease
-// from which its context was derived (see holdfast.Lease.Context).
+// A Transport is an http.RoundTripper that adds to each request the token of the innermost lease from which its
+// context was derived (see holdfast.Lease.Context).
 //
-// If the context was not derived from a lease, it sends nothing and returns an error that
-// matches holdfast.ErrInvalid. If the resource replies that the token is stale, as [Handler]
-// does, it returns a *StaleError. It returns every other response unchanged.
+// If the context was not derived from a lease, it sends nothing and returns an error that matches
+// holdfast.ErrInvalid. If the resource replies that the token is stale, as [Handler] does, it returns a
+// *StaleError. It returns every other response unchanged.
 type Transport struct {
 	// Base sends the requests. If nil, http.DefaultTransport is used.
 	Base http.RoundTripper
