@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// ErrStale is returned when the resource has seen a newer token: the lease with the given token
-// is over.
+// ErrStale is returned when the resource has seen a newer token: the lease with the given token is over.
 var ErrStale = errors.New("stale fencing token")
 
 // A StaleError reports the refused token and the highest one. It matches ErrStale.
@@ -25,8 +24,7 @@ func (e *StaleError) Error() string {
 // Unwrap returns ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// checkToken returns an error that matches store.ErrInvalid unless token is in the range of
-// valid tokens.
+// checkToken returns an error that matches store.ErrInvalid unless the token is valid.
 func checkToken(token int64) error {
 	if token < 1 || token > store.MaxToken {
 		return fmt.Errorf("holdfast: %w: fencing token %d: want the result of Lease.Token, a number from 1 to 2^53-1", store.ErrInvalid, token)

@@ -6,12 +6,15 @@ import (
 	"sync"
 )
 
-// A Gate guards one resource in memory. The zero Gate is ready to use and has seen no token. It
-// is safe for concurrent use, and must not be copied after first use.
+// A Gate guards one resource in memory. The zero Gate is ready to use and has seen no token. It is safe for
+// concurrent use, and must not be copied after first use.
 //
-// A token takes effect when its call arrives: from then on every lower one is refused. If work
-// with a lower token is running at that moment, the call waits for its end, so that two holders
-// are never inside at the same time.
+// A token takes effect when its call arrives: from then on every lower one is refused. If work with a lower
+// token is running at that moment, the call waits for its end, so that two holders are never inside at the
+// same time.
+//
+// The methods return a *StaleError if a newer token was seen, and an error that matches holdfast.ErrInvalid
+// if the token is not valid.
 type Gate struct {
 	mu      sync.Mutex
 	highest int64         // highest token seen
@@ -25,16 +28,14 @@ type visit struct {
 	overtaken func(highest int64) // called when a newer token arrives; may be nil
 }
 
-// Do checks the token and runs work in one step: work does not run if a newer token was seen,
-// and no newer token is admitted while it runs. Work with the same token may run concurrently,
-// because a holder may use several goroutines. The gate is free again however work ends: by
-// returning, by panicking or by runtime.Goexit.
+// Do checks the token and runs work in one step: work does not run if a newer token was seen, and no newer
+// token is admitted while it runs. Work with the same token may run concurrently, because a holder may use
+// several goroutines. The gate is free again however work ends: by returning, by panicking or by
+// runtime.Goexit.
 //
-// Work must not call its own gate with a newer token, because that call would wait for work to
-// end.
+// Work must not call its own gate with a newer token, because that call would wait for work to end.
 //
-// Do returns a *StaleError if a newer token was seen, an error that matches holdfast.ErrInvalid
-// if the token is not valid, and otherwise the result of work.
+// If work ran, Do returns its result.
 func (g *Gate) Do(token int64, work func() error) error {
 	v, err := g.enter(context.Background(), token, nil)
 	if err != nil {
@@ -44,28 +45,20 @@ func (g *Gate) Do(token int64, work func() error) error {
 	return work()
 }
 
-// Check returns nil if no newer token was seen, and remembers the token.
-//
-// Check does not make a later write safe. The goroutine can be paused between the two while the
-// next holder is checked and writes. The old write then overwrites the new one, which the token
-// is meant to prevent. Use [Gate.Do] to write; use Check to refuse early, before work is
-// prepared.
-//
-// Check returns a *StaleError if a newer token was seen, and an error that matches
-// holdfast.ErrInvalid if the token is not valid.
+// Check returns nil if no newer token was seen, and remembers the token. It does not make a later write safe:
+// the goroutine can be paused between the two while the next holder is checked and writes. The old write then
+// overwrites the new one, which the token is meant to prevent. Use [Gate.Do] to write; use Check to refuse
+// early, before work is prepared.
 func (g *Gate) Check(token int64) error {
 	return g.Do(token, func() error { return nil })
 }
 
-// Raise makes the gate refuse older tokens. A holder calls it after acquiring the lock, before
-// it reads the data on which its writes depend. Otherwise a write of an earlier holder could
-// land between that read and the new holder's first write. Once Raise has returned nil, no
-// older work is running, and none will run.
+// Raise makes the gate refuse older tokens. A holder calls it after acquiring the lock, before it reads the
+// data on which its writes depend. Otherwise a write of an earlier holder could land between that read and
+// the new holder's first write. Once Raise has returned nil, no older work is running, and none will run. If
+// it returns a *StaleError, the caller is not the newest holder.
 //
 // Raise can also restore a token that was stored with the data.
-//
-// Raise returns a *StaleError if a newer token was seen, which means that the caller is not the
-// newest holder. It returns an error that matches holdfast.ErrInvalid if the token is not valid.
 func (g *Gate) Raise(token int64) error { return g.Check(token) }
 
 // Highest returns the highest token seen, or 0 if there was none.
@@ -75,8 +68,8 @@ func (g *Gate) Highest() int64 {
 	return g.highest
 }
 
-// enter waits until work with token may run, or until ctx ends. The caller must call leave.
-// Overtaken is called when a newer token arrives, with the gate locked and never after leave.
+// enter waits until work with token may run, or until ctx ends. The caller must call leave. Overtaken is called
+// when a newer token arrives, with the gate locked and never after leave.
 func (g *Gate) enter(ctx context.Context, token int64, overtaken func(highest int64)) (*visit, error) {
 	if err := checkToken(token); err != nil {
 		return nil, err

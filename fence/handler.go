@@ -20,8 +20,8 @@ const (
 	HeaderHighest = "Fencing-Token-Highest"
 )
 
-// Handler returns a handler that calls next inside the gate of the resource that key returns, if
-// the token of the request is not stale. Otherwise it replies in plain text without calling next:
+// Handler returns a handler that calls next inside the gate of the resource that key returns, if the token of
+// the request is not stale. Otherwise it replies in plain text without calling next:
 //
 //   - 428 Precondition Required: the request has no Fencing-Token header;
 //   - 400 Bad Request: the header is not one number from 1 to 2^53-1, in decimal digits
@@ -29,11 +29,10 @@ const (
 //   - 412 Precondition Failed, with a Fencing-Token-Highest header: the token is stale;
 //   - 503 Service Unavailable: the request's context ended while it waited for the gate.
 //
-// Next gets the token with [TokenFrom]. When a newer token arrives while next runs, the newer
-// request waits until next returns. The context of the older request is then cancelled with a
-// cause that matches ErrStale, and reads of its body fail, so that a client that stopped in the
-// middle of its upload does not block the newer request. Next should stop. The newer request
-// waits however long that takes.
+// Next gets the token with [TokenFrom]. When a newer token arrives while next runs, the newer request waits
+// until next returns, however long that takes. The context of the older request is then cancelled with a
+// cause that matches ErrStale, and reads of its body fail, so that a client that stopped in the middle of its
+// upload does not block the newer request. Next should stop.
 //
 // Key must return names of existing resources; see [Gates]. Wrap only routes that write.
 func Handler(gates *Gates, key func(*http.Request) string, next http.Handler) http.Handler {
@@ -88,8 +87,8 @@ func tokenOf(r *http.Request) (token int64, status int, err error) {
 	return 0, http.StatusBadRequest, fmt.Errorf("holdfast: %w: %d %s headers: want one", store.ErrInvalid, len(values), Header)
 }
 
-// parseToken parses a token exactly as strconv.FormatInt formats it, so that no intermediary
-// can read it as another number.
+// parseToken parses a token only as strconv.FormatInt formats it, so that no intermediary can read it as another
+// number.
 func parseToken(s string) (int64, error) {
 	token, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || strconv.FormatInt(token, 10) != s {
@@ -100,8 +99,8 @@ func parseToken(s string) (int64, error) {
 
 type tokenKey struct{}
 
-// TokenFrom returns the token of a request that [Handler] admitted, given its context, or 0 for
-// any other context, also nil. For the token of a lease see holdfast.TokenFrom.
+// TokenFrom returns the token of a request that [Handler] admitted, given its context, or 0 for any other
+// context, also nil. For the token of a lease see holdfast.TokenFrom.
 func TokenFrom(ctx context.Context) (token int64) {
 	if ctx != nil {
 		token, _ = ctx.Value(tokenKey{}).(int64)
@@ -109,9 +108,8 @@ func TokenFrom(ctx context.Context) (token int64) {
 	return token
 }
 
-// SetHeader sets the token of a request. It also sets 0, which holdfast.TokenFrom returns for a
-// context without a lease: the resource then refuses the request, which is better than an
-// unguarded write.
+// SetHeader sets the token of a request, also 0, which holdfast.TokenFrom returns for a context without a lease:
+// the resource then refuses the request, which is better than an unguarded write.
 func SetHeader(req *http.Request, token int64) {
 	if req.Header == nil {
 		req.Header = make(http.Header)

@@ -12,8 +12,8 @@ type PgxRow interface {
 	Scan(dest ...any) error
 }
 
-// A PgxQuerier is a pgx.Tx of github.com/jackc/pgx. The type parameter stands for pgx.Row, so that
-// this package need not require pgx. The compiler infers it.
+// A PgxQuerier is a pgx.Tx of github.com/jackc/pgx. The type parameter, which the compiler infers, stands for
+// pgx.Row, so that this package need not require pgx.
 type PgxQuerier[R PgxRow] interface {
 	QueryRow(ctx context.Context, sql string, args ...any) R
 }
@@ -34,8 +34,7 @@ type PgxQuerier[R PgxRow] interface {
 //	return tx.Commit(ctx)
 //
 // With a *pgxpool.Pool or a *pgx.Conn outside of a transaction in place of tx, CheckPgx does what
-// [Dialect.Raise] does: the token is recorded at once. To create the table, execute
-// [Dialect.Schema].
+// [Dialect.Raise] does. To create the table, execute [Dialect.Schema].
 func CheckPgx[R PgxRow](ctx context.Context, d Dialect, tx PgxQuerier[R], resource string, token int64) error {
 	if err := d.valid(resource, token); err != nil {
 		return err

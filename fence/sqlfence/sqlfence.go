@@ -1,9 +1,8 @@
-// Package sqlfence refuses the writes of a holder whose lease is over, in the database that
-// it writes to. See package fence for what fencing tokens are and why a lock alone cannot do
-// this.
+// Package sqlfence refuses the writes of a holder whose lease is over, in the database that it writes to. See
+// package fence for what fencing tokens are and why a lock alone cannot do this.
 //
-// A small table in the same database has the highest token seen for each resource. The
-// holder checks its token against that table in the transaction that writes:
+// A small table in the same database has the highest token seen for each resource. The holder checks its
+// token against that table in the transaction that writes:
 //
 //	err := locks.Do(ctx, "account:42", func(ctx context.Context) error {
 //		tx, err := db.BeginTx(ctx, nil)
@@ -18,28 +17,26 @@
 //		return tx.Commit()
 //	})
 //
-// Check is one statement, which also raises the table to the token. It is a write, so two
-// transactions that check one resource do not run at the same time: the second one sees the
-// result of the first. Make it the first statement of the transaction. On SQLite this also
-// avoids the error of a transaction that reads before it writes.
+// Check is one statement, which also raises the table to the token. It is a write, so two transactions that
+// check one resource do not run at the same time: the second one sees the result of the first. Make it the
+// first statement of the transaction. On SQLite this also avoids the error of a transaction that reads before
+// it writes.
 //
-// A holder that reads, computes and then writes calls [Dialect.Raise] when it has acquired the
-// lock, before it reads. Otherwise a late write of the previous holder could still land in
-// between.
+// A holder that reads, computes and then writes calls [Dialect.Raise] when it has acquired the lock, before
+// it reads. Otherwise a late write of the previous holder could still land in between.
 //
-// After a pause the context of the lease has ended, so a write with that context fails before it
-// reaches the database. The check is for writes that were already in flight, and for code that
-// does not use the context.
+// After a pause the context of the lease has ended, so a write with that context fails before it reaches the
+// database. The check is for writes that were already in flight, and for code that does not use the context.
 //
-// A program that uses PostgreSQL through pgx, without database/sql, checks with [CheckPgx].
+// A program that uses PostgreSQL through pgx, without database/sql, checks with [CheckPgx]. The database need
+// not be the one that keeps the locks.
 //
-// The database need not be the one that keeps the locks. The table grows by one row for each
-// resource. Its rows are never removed automatically, because a holder can be paused for any
-// time. All tokens of a resource must come from exclusive leases of one name.
+// The table grows by one row for each resource. Its rows are never removed automatically, because a holder
+// can be paused for any time. All tokens of a resource must come from exclusive leases of one name.
 //
-// All transactions have to check the same table. On a server with several databases or schemas,
-// the current one may differ between the connections of a pool, so [MySQL] and [PostgreSQL] take
-// the one that has the table.
+// All transactions have to check the same table. On a server with several databases or schemas, the current
+// one may differ between the connections of a pool, so [MySQL] and [PostgreSQL] take the one that has the
+// table.
 package sqlfence
 
 import (
@@ -82,9 +79,8 @@ var SQLite = Dialect{
 	RETURNING token`,
 }
 
-// MySQL returns the dialect of MySQL 8 and MariaDB 10.11 and later, with the driver
-// github.com/go-sql-driver/mysql, for a table in that database. The table needs an engine with
-// transactions, such as InnoDB.
+// MySQL returns the dialect of MySQL 8 and MariaDB 10.11 and later, with the driver github.com/go-sql-driver/mysql,
+// for a table in that database. The table needs an engine with transactions, such as InnoDB.
 func MySQL(database string) Dialect {
 	return Dialect{
 		name: "MySQL",
@@ -99,10 +95,9 @@ func MySQL(database string) Dialect {
 	}.in("database", database, "`")
 }
 
-// PostgreSQL returns the dialect of PostgreSQL 9.5 and later, with any driver, for a table in that
-// schema, such as "public". With the isolation level repeatable read or serializable, a transaction
-// may fail to serialize if another one checks the same resource at the same time. Retry it, like
-// every such transaction.
+// PostgreSQL returns the dialect of PostgreSQL 9.5 and later, with any driver, for a table in that schema,
+// such as "public". With the isolation level repeatable read or serializable, a transaction may fail to
+// serialize if another one checks the same resource at the same time. Retry it, like every such transaction.
 func PostgreSQL(schema string) Dialect {
 	return Dialect{
 		name: postgreSQL,
@@ -140,10 +135,9 @@ type Querier interface {
 // String returns the name of the database.
 func (d Dialect) String() string { return d.name }
 
-// CreateTable creates the table holdfast_fences, unless it exists. It is for programs without
-// schema migrations. Programs that have migrations use the statement of [Dialect.Schema] there.
-// It returns an error that matches holdfast.ErrInvalid if the name of the database or schema is
-// empty, and otherwise the error of the database.
+// CreateTable creates the table holdfast_fences, unless it exists, for programs without schema migrations;
+// others use the statement of [Dialect.Schema] there. It returns an error that matches holdfast.ErrInvalid if
+// the name of the database or schema is empty, and otherwise the error of the database.
 func (d Dialect) CreateTable(ctx context.Context, db Execer) error {
 	if d.err != nil {
 		return d.err
@@ -157,13 +151,12 @@ func (d Dialect) CreateTable(ctx context.Context, db Execer) error {
 // Schema returns the statement that creates the table holdfast_fences.
 func (d Dialect) Schema() string { return d.create }
 
-// Check checks a token in the caller's transaction. It returns nil if no higher token was seen
-// for that resource, and records the token; the commit of the transaction makes that permanent.
-// After any error the transaction must be rolled back.
+// Check checks a token in the caller's transaction. It returns nil if no higher token was seen for that
+// resource, and records the token; the commit of the transaction makes that permanent. After any error the
+// transaction must be rolled back.
 //
-// It returns a *fence.StaleError if a higher token was seen, an error that matches
-// holdfast.ErrInvalid if no lease can have that token or the resource is not a valid name, and
-// otherwise the error of the database.
+// It returns a *fence.StaleError if a higher token was seen, an error that matches holdfast.ErrInvalid if no
+// lease can have that token or the resource is not a valid name, and otherwise the error of the database.
 func (d Dialect) Check(ctx context.Context, tx Querier, resource string, token int64) error {
 	if err := d.valid(resource, token); err != nil {
 		return err
@@ -213,12 +206,9 @@ func (d Dialect) raise(ctx context.Context, tx Querier, resource string, token i
 	return highest, err
 }
 
-// Raise makes the resource refuse lower tokens, in a transaction of its own. A holder calls it
-// after acquiring the lock, before it reads the data on which its writes depend.
-//
-// It returns a *fence.StaleError if a higher token was seen, which means that the caller is not
-// the newest holder. It returns an error that matches holdfast.ErrInvalid if no lease can have
-// that token or the resource is not a valid name, and otherwise the error of the database.
+// Raise makes the resource refuse lower tokens, in a transaction of its own. A holder calls it after
+// acquiring the lock, before it reads the data on which its writes depend. The errors are those of
+// [Dialect.Check]; a *fence.StaleError means that the caller is not the newest holder.
 func (d Dialect) Raise(ctx context.Context, db *sql.DB, resource string, token int64) error {
 	if err := d.valid(resource, token); err != nil {
 		return err
