@@ -45,9 +45,10 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 			continue
 		}
 		findings = append(findings, diagnosis.Run(server.Addr, n, probes)...)
-		identity := diagnosis.Identity.Unknown(n.infoErr)
-		if id, ok := n.info["master_replid"]; ok {
-			identity = diagnosis.Identify("replication ID %s", id)
+		n.err = nil
+		identity := diagnosis.Identify("replication ID %s", n.field("master_replid"))
+		if n.err != nil {
+			identity = diagnosis.Identity.Unknown(n.err)
 		}
 		clock, d, ok := diagnosis.Clock(ttl, n.clock)
 		if ok {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -240,6 +241,14 @@ func diagnoseOthers(t *testing.T, c *clinic) {
 			t.Fatalf("INFO has no %s", test.from)
 		}
 		c.wantAt(s, ttl, several(test.say)...)
+	}
+	s, err := New(&editedConn{c.store.conn, "master_replid:", "absent:"}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity := diagnosistest.Find(t, s.Diagnose(t.Context(), ttl), diagnosis.Identity.ID)
+	if identity.Level != store.LevelUnknown || !strings.Contains(identity.Found, "INFO of this server has no master_replid") {
+		t.Errorf("%+v, want unknown, and the reason", identity)
 	}
 }
 
