@@ -25,8 +25,12 @@ const (
 type look = func(n *node) (bad bool, found string)
 
 func probe(id string, level store.Level, risk, remedy string, look look) diagnosis.Probe[*node] {
+	return probeFor(diagnosis.New(id, level, risk, remedy), look)
+}
+
+func probeFor(check *diagnosis.Check, look look) diagnosis.Probe[*node] {
 	return diagnosis.Probe[*node]{
-		Check: diagnosis.New(id, level, risk, remedy),
+		Check: check,
 		Look: func(n *node) (bool, string, error) {
 			n.err = nil
 			bad, found := look(n)
@@ -238,6 +242,7 @@ var probes = []diagnosis.Probe[*node]{
 		"one command at a time is executed: renewals wait behind a slow one, and leases are lost",
 		"see SLOWLOG GET; do without KEYS, and without large ranges and scripts, or give locks a server of their own; SLOWLOG RESET empties the log",
 		(*node).slowCommands),
+	probeFor(diagnosis.Identity, func(n *node) (bool, string) { return false, "replication ID " + n.field("master_replid") }),
 }
 
 // slowCommands reports commands of the last day that took more than a tenth of the TTL. It does

@@ -36,25 +36,18 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	for _, server := range servers {
 		n := &node{Server: server, ctx: ctx, ttl: ttl, config: &s.config}
 		n.info, n.infoErr = n.fields("INFO")
-		answers := answersCheck.OK("the server answers")
+		found := []store.Finding{answersCheck.OK("the server answers")}
 		if n.infoErr != nil && !isDenied(n.infoErr) {
-			answers = answersCheck.Bad("%v", n.infoErr)
+			found[0] = answersCheck.Bad("%v", n.infoErr)
+		} else {
+			found = append(found, diagnosis.Run(server.Addr, n, probes)...)
+			clock, d, ok := diagnosis.Clock(ttl, n.clock)
+			if ok {
+				ahead = append(ahead, d)
+			}
+			found = append(found, clock)
 		}
-		findings = append(findings, diagnosis.On(server.Addr, []store.Finding{answers})...)
-		if answers.Level != store.LevelOK {
-			continue
-		}
-		findings = append(findings, diagnosis.Run(server.Addr, n, probes)...)
-		n.err = nil
-		identity := diagnosis.Identify("replication ID %s", n.field("master_replid"))
-		if n.err != nil {
-			identity = diagnosis.Identity.Unknown(n.err)
-		}
-		clock, d, ok := diagnosis.Clock(ttl, n.clock)
-		if ok {
-			ahead = append(ahead, d)
-		}
-		findings = append(findings, diagnosis.On(server.Addr, []store.Finding{identity, clock})...)
+		findings = append(findings, diagnosis.On(server.Addr, found)...)
 	}
 	if len(ahead) > 1 {
 		findings = append(findings, diagnosis.Spread(ttl, ahead))
