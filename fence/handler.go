@@ -54,22 +54,17 @@ func Handler(gates *Gates, key func(*http.Request) string, next http.Handler) ht
 		gate := gates.Gate(key(r))
 		v, err := gate.enter(r.Context(), token, overtaken)
 		if err != nil {
-			refuse(w, err)
+			status, text := http.StatusServiceUnavailable, "holdfast: gave up waiting for the work of an earlier fencing token to end: "+err.Error()
+			if stale := new(StaleError); errors.As(err, &stale) {
+				w.Header().Set(HeaderHighest, strconv.FormatInt(stale.Highest, 10))
+				status, text = http.StatusPreconditionFailed, err.Error()
+			}
+			http.Error(w, text, status)
 			return
 		}
 		defer gate.leave(v)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
-}
-
-func refuse(w http.ResponseWriter, err error) {
-	var stale *StaleError
-	if errors.As(err, &stale) {
-		w.Header().Set(HeaderHighest, strconv.FormatInt(stale.Highest, 10))
-		http.Error(w, err.Error(), http.StatusPreconditionFailed)
-		return
-	}
-	http.Error(w, "holdfast: gave up waiting for the work of an earlier fencing token to end: "+err.Error(), http.StatusServiceUnavailable)
 }
 
 // tokenOf returns the token of a request, or an error and the status to reply with.
