@@ -31,12 +31,10 @@ func Call[T any](ctx context.Context, fn func() (T, error), late func(T)) (value
 		return r.value, r.err
 	case <-ctx.Done():
 	}
-	grace := time.NewTimer(Grace)
-	defer grace.Stop()
 	select {
 	case r := <-results:
 		return r.value, r.err
-	case <-grace.C:
+	case <-time.After(Grace):
 	}
 	if late != nil {
 		go func() {

@@ -53,14 +53,14 @@ func (s *Store) send(ctx context.Context, call Call) Reply {
 	if call.taker.IsZero() || ctx.Done() == nil {
 		return s.conn.Run(ctx, call)[0]
 	}
-	replies, done := make(chan Reply, 1), make(chan struct{})
-	work := detached{s.calls.Work, ReplicaTimeout(ctx)}
+	var r Reply
+	done, work := make(chan struct{}), detached{s.calls.Work, ReplicaTimeout(ctx)}
 	go func() {
-		replies <- s.conn.Run(work, call)[0]
+		r = s.conn.Run(work, call)[0]
 		close(done)
 	}()
 	select {
-	case r := <-replies:
+	case <-done:
 		return r
 	case <-ctx.Done():
 		s.late.add(call.taker, done)

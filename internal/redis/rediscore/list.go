@@ -56,7 +56,7 @@ func (s *Store) scan(ctx context.Context, prefix, cursor string, limit int) (nam
 			return nil, "", s.explain(ctx, err)
 		}
 		for _, key := range found {
-			if name, ok := s.nameOf(key); ok && strings.HasPrefix(name, prefix) {
+			if name, ok := s.nameOf(text(key)); ok && strings.HasPrefix(name, prefix) {
 				names = append(names, name)
 			}
 		}
@@ -71,7 +71,7 @@ func (s *Store) scan(ctx context.Context, prefix, cursor string, limit int) (nam
 }
 
 // scanKeys reads some of the matching keys of a server. Next is 0 after the last ones.
-func scanKeys(ctx context.Context, server Server, cursor uint64, match string) (keys []string, next uint64, err error) {
+func scanKeys(ctx context.Context, server Server, cursor uint64, match string) (keys []any, next uint64, err error) {
 	v, err := server.Do(ctx, "SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", strconv.Itoa(scanCount))
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", server.Addr, err)
@@ -80,11 +80,8 @@ func scanKeys(ctx context.Context, server Server, cursor uint64, match string) (
 	if len(reply) != 2 {
 		return nil, 0, errRecord
 	}
-	for _, key := range list(reply[1]) {
-		keys = append(keys, text(key))
-	}
 	next, err = strconv.ParseUint(text(reply[0]), 10, 64)
-	return keys, next, err
+	return list(reply[1]), next, err
 }
 
 // show describes the names that have holders or waiters. It sends a page at a time, because a call that takes
