@@ -58,7 +58,7 @@ func TestConformanceOfACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	option, err := optionOf(u)
+	option, err := optionOf(u, new(rediscore.Config))
 	if err != nil {
 		t.Fatal(err)
 	}

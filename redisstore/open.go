@@ -58,11 +58,8 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 }
 
 func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Store, error) {
-	option, err := optionOf(u)
+	option, err := optionOf(u, &config)
 	if err != nil {
-		return nil, err
-	}
-	if config.Replicas, err = replicasOf(u); err != nil {
 		return nil, err
 	}
 	s, err := Dial(ctx, option, config)
@@ -120,8 +117,9 @@ func setEngine(option *rueidis.ClientOption) {
 	option.ClusterOption.ShardsRefreshInterval = clusterRefresh
 }
 
-// optionOf returns the options of a client: see the package comment for the parameters of URLs.
-func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
+// optionOf returns the options of a client, and sets those of the store: see the package comment for the
+// parameters of URLs.
+func optionOf(u *store.URL, config *rediscore.Config) (option rueidis.ClientOption, err error) {
 	fail := func(format string, args ...any) (rueidis.ClientOption, error) {
 		return option, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
 	}
@@ -178,17 +176,43 @@ func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 		}
 		option.Sentinel.TLSConfig = option.TLSConfig
 	}
+	if text := u.Query.Get(paramReplicas); text != "" {
+		if config.Replicas, err = strconv.Atoi(text); err != nil || config.Replicas < 0 || config.Replicas > 100 {
+			return fail("%s=%.40q: want how many replicas must confirm, from 0 to 100", paramReplicas, text)
+		}
+	}
 	return option, nil
 }
 
-func replicasOf(u *store.URL) (int, error) {
-	text := u.Query.Get(paramReplicas)
-	if text == "" {
-		return 0, nil
+// openAdvice says what to do about an error of the first connection that contains a word.
+var openAdvice = []struct{ word, advice string }{
+	{"WRONGPASS", wrongLogin},
+	{"NOAUTH", wrongLogin},
+	{"invalid password", wrongLogin},
+	{"DB index is out of range", "the path of the URL is the number of the database, as in redis://HOST/0"},
+	{"unknown command 'SENTINEL'", "this is a Redis server, not a Sentinel: write redis://HOST:PORT, or give the address of a Sentinel"},
+	{"unknown message type: 72", "this looks like an HTTP server, not like Redis: check the port"}, // "HTTP/1.1 …"
+}
+
+const wrongLogin = "check the user and the password in the URL; a password without a user is written as redis://:PASSWORD@HOST"
+
+// explain adds advice to the error of the first connection. The error is ErrInvalid if the URL must be
+// changed, but not if the error may end by itself.
+func explain(u *store.URL, err error) error {
+	text := err.Error()
+	for _, known := range openAdvice {
+		if strings.Contains(text, known.word) {
+			return fmt.Errorf("%w: %s: %s (%v)", store.ErrInvalid, u, known.advice, err)
+		}
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > 100 {
-		return 0, fmt.Errorf("%w: %s URL: %s=%.40q: want how many replicas must confirm, from 0 to 100", store.ErrInvalid, u.Scheme, paramReplicas, text)
+	secure := strings.HasPrefix(u.Scheme, "rediss")
+	switch {
+	case strings.Contains(text, "No such master with that name"): // a Sentinel can learn of the name later
+		return fmt.Errorf("%s: %w: the name after the hosts is the one in \"sentinel monitor\" of the Sentinels", u, err)
+	case secure && strings.Contains(text, "deadline exceeded"):
+		return fmt.Errorf("%s: %w: if the server speaks no TLS, write redis:// instead of rediss://", u, err)
+	case !secure && (strings.Contains(text, "EOF") || strings.Contains(text, "connection reset")):
+		return fmt.Errorf("%s: %w: if the server wants TLS, write rediss:// instead of redis://", u, err)
 	}
-	return n, nil
+	return fmt.Errorf("%s: %w", u, err)
 }

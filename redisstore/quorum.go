@@ -51,10 +51,10 @@ func openQuorumWith(ctx context.Context, u *store.URL, config rediscore.Config) 
 		one.Query = maps.Clone(u.Query)
 		one.Query.Del(paramTimeout)
 		one.Query.Del(paramRestart)
-		if _, err := optionOf(&one); err != nil {
+		all[i] = &quorumNode{url: &one, config: config}
+		if _, err := optionOf(&one, new(rediscore.Config)); err != nil {
 			return nil, err
 		}
-		all[i] = &quorumNode{url: &one, config: config}
 		nodes[i] = quorum.Node{Name: host, Store: all[i]}
 	}
 	if err = openMost(ctx, u, all); err == nil {
