@@ -103,13 +103,10 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 	}
 	timeout := rediscore.ReplicaTimeout(ctx)
 	replies, err := call(ctx, c, func(ctx context.Context) ([]rediscore.Reply, error) {
-		switch {
-		case calls[0].Replicas > 0:
+		if calls[0].Replicas > 0 {
 			return c.confirmed(ctx, calls, timeout)
-		case len(calls) > 1:
-			return c.pipeline(ctx, c.client, calls), nil
 		}
-		return []rediscore.Reply{c.reply(ctx, c.client, &calls[0], c.client.Do(ctx, c.command(&calls[0], false)))}, nil
+		return c.pipeline(ctx, c.client, calls), nil
 	})
 	if err != nil {
 		return slices.Repeat([]rediscore.Reply{{Err: err}}, len(calls))
@@ -118,6 +115,9 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 }
 
 func (c *conn) pipeline(ctx context.Context, to rueidis.CoreClient, calls []rediscore.Call) []rediscore.Reply {
+	if len(calls) == 1 {
+		return []rediscore.Reply{c.reply(ctx, to, &calls[0], to.Do(ctx, c.command(&calls[0], false)))}
+	}
 	commands := make(rueidis.Commands, len(calls))
 	for i := range calls {
 		commands[i] = c.command(&calls[i], false)
@@ -187,7 +187,7 @@ func redirection(err error) (addr string, asking bool) {
 	return addr, asking
 }
 
-// An asker sends commands for a slot that is being moved to its server.
+// An asker sends single commands for a slot that is being moved to its server.
 type asker struct{ rueidis.DedicatedClient }
 
 func (a asker) Do(ctx context.Context, command rueidis.Completed) rueidis.RedisResult {
@@ -195,13 +195,6 @@ func (a asker) Do(ctx context.Context, command rueidis.Completed) rueidis.RedisR
 		return result
 	}
 	return a.DedicatedClient.Do(ctx, command)
-}
-
-func (a asker) DoMulti(ctx context.Context, commands ...rueidis.Completed) (results []rueidis.RedisResult) {
-	for _, command := range commands {
-		results = append(results, a.Do(ctx, command))
-	}
-	return results
 }
 
 // unsubscribeTimeout bounds the time to unsubscribe on a hung connection.
