@@ -29,10 +29,10 @@ const (
 //   - 412 Precondition Failed, with a Fencing-Token-Highest header: the token is stale;
 //   - 503 Service Unavailable: the request's context ended while it waited for the gate.
 //
-// Next gets the token with [TokenFrom]. When a newer token arrives while next runs, the newer request waits
-// until next returns, however long that takes. The context of the older request is then cancelled with a
-// cause that matches ErrStale, and reads of its body fail, so that a client that stopped in the middle of its
-// upload does not block the newer request. Next should stop.
+// Next gets the token with [TokenFrom]. When a newer token arrives while next runs, the context of the older
+// request is cancelled with a cause that matches ErrStale, and reads of its body fail, so that a client that
+// stopped in the middle of its upload does not block the newer request. That waits until next returns,
+// however long it takes, so next should stop.
 //
 // Key must return names of existing resources; see [Gates]. Wrap only routes that write.
 func Handler(gates *Gates, key func(*http.Request) string, next http.Handler) http.Handler {
