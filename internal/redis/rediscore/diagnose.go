@@ -71,12 +71,8 @@ func (n *node) fail(err error) { n.err = cmp.Or(n.err, err) }
 
 // denied returns err as a Denied if it says that a right is missing.
 func denied(err error, command string) error {
-	if err == nil {
-		return nil
-	}
-	text := err.Error()
 	for _, word := range []string{"NOPERM", "unknown command", "not allowed"} { // managed services remove or block commands
-		if strings.Contains(text, word) {
+		if strings.Contains(fmt.Sprint(err), word) {
 			return &diagnosis.Denied{Right: command, Err: err}
 		}
 	}
