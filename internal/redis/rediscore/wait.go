@@ -46,7 +46,7 @@ type waiting struct {
 type subscription struct {
 	waiters int
 	cancel  context.CancelFunc
-	idle    *time.Timer // running while there are no waiters
+	idle    *time.Timer // running while there are no waiters; nil before
 	failed  bool        // since it last worked
 	err     error       // why it failed; nil after a waiter got this error
 }
@@ -125,7 +125,6 @@ func (w *waits) listen(name string, id store.ID) {
 	sub.waiters++
 	if sub.idle != nil {
 		sub.idle.Stop()
-		sub.idle = nil
 	}
 }
 

@@ -1,14 +1,13 @@
 -- The keys of a name. This part reads its lock, for acquire, release, renew and show.
 --
--- lock     a list of one element, so that RPUSH finds out whether it is free. Its first letter is
---          the version of the format of all these keys and of the messages:
---          P<id> owner meta since tokens token   one exclusive holder and no waiter; the key
---                                                expires with the grant
---          S<x> <b> <use> <holder>               any other state. All keys expire at x. No
---                                                waiter is alive after b. Use sums up the holders
---                                                that are not exclusive: number, mode, weights,
---                                                limit, number of closed ones. Holder is the
---                                                exclusive one, alive or closed.
+-- lock     a list of one element, so that RPUSH finds out whether it is free. Its first letter is the version of
+--          the format of all these keys and of the messages:
+--          P<id> owner meta since tokens token   one exclusive holder and no waiter; the key expires with the
+--                                                grant
+--          S<x> <b> <use> <holder>               any other state. All keys expire at x. No waiter is alive
+--                                                after b. Use sums up the holders that are not exclusive:
+--                                                number, mode, weights, limit, number of closed ones. Holder
+--                                                is the exclusive one, alive or closed.
 -- counter  the last token given, for all names of this server or slot
 -- records  h<id> -> a holder that is not exclusive, w<id> -> a waiter
 -- ends     h<id> by the time when it expires
