@@ -21,10 +21,10 @@
 // On one server, locks exclude each other between all clients, in every mode, and waiters are served in order
 // of arrival. A name never has two live grants that exclude each other if
 //
-//   - the server does not lose data within a TTL. A server that restarts without its data (no append-only
-//     file, or one that was not written to disk before a power cut) has lost all grants.
-//   - the server evicts nothing: maxmemory-policy noeviction. The volatile policies evict locks, because
-//     locks have a TTL.
+//   - the server does not lose data within a TTL, as by a restart without an append-only file, or by a power
+//     cut before that was written to disk;
+//   - it evicts nothing: maxmemory-policy noeviction. The volatile policies evict locks, because locks have a
+//     TTL;
 //   - its wall clock is not changed by more than a lease's margin: a twentieth of its TTL, and at most a
 //     second. If the clock is set forward, grants end early; if it is set back, they last longer.
 //
@@ -48,11 +48,10 @@
 // of the old primary by more than a lease's margin.
 //
 // If N is less, a failover may promote a replica that has not confirmed a grant, and during a planned one the
-// other replicas still confirm grants of the old primary. Without replicas=N, a failover may lose the grants
-// of the last milliseconds, and a planned one also those that the old primary makes until it is demoted,
-// which may take a second. Then two clients hold the lock until the first one learns by its next renewal that
-// its grant is gone, or its lease ends. Releases never wait for replicas: if one is lost, the name is free
-// when the TTL is over.
+// other replicas still confirm grants of the old primary. If N is 0, a failover may lose the grants of the
+// last milliseconds, and a planned one also those until the old primary is demoted, which may take a second.
+// Then two clients hold the lock until the first one learns by its next renewal that its grant is gone, or
+// its lease ends. Releases never wait for replicas: if one is lost, the name is free when the TTL is over.
 //
 // On a Cluster, leave four times cluster-node-timeout (a minute by default) between two planned failovers
 // ("CLUSTER FAILOVER") to the same node. Otherwise, Redis 7.0 may promote it with the votes of the first one,

@@ -88,14 +88,14 @@ func Dial(ctx context.Context, option rueidis.ClientOption, config rediscore.Con
 	}
 	// The library connects at once. It accepts no context, only its own timeout.
 	client, err := await.Call(ctx, func() (rueidis.Client, error) { return rueidis.NewClient(option) }, rueidis.Client.Close)
+	cluster := !option.ForceSingleClient && option.Sentinel.MasterSet == ""
+	if err == nil && cluster && client.Mode() != rueidis.ClientModeCluster {
+		client.Close()
+		err = fmt.Errorf("%w: this is a single server, not a Cluster: write redis://, or use a client of a single server", store.ErrInvalid)
+	}
 	if err != nil {
 		owned.closeAll(true)
 		return nil, err
-	}
-	if !option.ForceSingleClient && option.Sentinel.MasterSet == "" && client.Mode() != rueidis.ClientModeCluster {
-		client.Close()
-		owned.closeAll(true)
-		return nil, fmt.Errorf("%w: this is a single server, not a Cluster: write redis://, or use a client of a single server", store.ErrInvalid)
 	}
 	c := &conn{client: client, dog: dog, owned: owned, waits: config.Replicas > 0}
 	s, err := newStore(c, config)
