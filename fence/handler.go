@@ -74,12 +74,11 @@ func tokenOf(r *http.Request) (token int64, status int, err error) {
 	case 0:
 		return 0, http.StatusPreconditionRequired, fmt.Errorf("holdfast: no %s header: acquire the lock of this resource and send the token of the lease", Header)
 	case 1:
-		if token, err = parseToken(values[0]); err == nil {
-			return token, 0, nil
-		}
-		return 0, http.StatusBadRequest, err
+		token, err = parseToken(values[0])
+	default:
+		err = fmt.Errorf("holdfast: %w: %d %s headers: want one", store.ErrInvalid, len(values), Header)
 	}
-	return 0, http.StatusBadRequest, fmt.Errorf("holdfast: %w: %d %s headers: want one", store.ErrInvalid, len(values), Header)
+	return token, http.StatusBadRequest, err
 }
 
 // parseToken parses a token only as strconv.FormatInt formats it, so that no intermediary can read it as another

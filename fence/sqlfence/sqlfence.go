@@ -214,14 +214,14 @@ func (d Dialect) Raise(ctx context.Context, db *sql.DB, resource string, token i
 		return err
 	}
 	tx, err := db.BeginTx(ctx, nil) // the connections of db may not commit by themselves
+	if err == nil {
+		defer tx.Rollback()
+		if err := d.Check(ctx, tx, resource, token); err != nil {
+			return err
+		}
+		err = tx.Commit()
+	}
 	if err != nil {
-		return fmt.Errorf("holdfast: raise fencing token of %q: %w", resource, err)
-	}
-	defer tx.Rollback()
-	if err := d.Check(ctx, tx, resource, token); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("holdfast: raise fencing token of %q: %w", resource, err)
 	}
 	return nil
