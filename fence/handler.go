@@ -54,7 +54,8 @@ func Handler(gates *Gates, key func(*http.Request) string, next http.Handler) ht
 		gate := gates.Gate(key(r))
 		v, err := gate.enter(r.Context(), token, overtaken)
 		if err != nil {
-			status, text := http.StatusServiceUnavailable, "holdfast: gave up waiting for the work of an earlier fencing token to end: "+err.Error()
+			status := http.StatusServiceUnavailable
+			text := "holdfast: gave up waiting for the work of an earlier fencing token to end: " + err.Error()
 			if stale := new(StaleError); errors.As(err, &stale) {
 				w.Header().Set(HeaderHighest, strconv.FormatInt(stale.Highest, 10))
 				status, text = http.StatusPreconditionFailed, err.Error()

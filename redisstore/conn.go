@@ -130,7 +130,9 @@ func (c *conn) pipeline(ctx context.Context, to rueidis.CoreClient, calls []redi
 }
 
 // reply returns the reply to a call. It sends the call again if the server does not know the script.
-func (c *conn) reply(ctx context.Context, to rueidis.CoreClient, call *rediscore.Call, result rueidis.RedisResult) rediscore.Reply {
+func (c *conn) reply(
+	ctx context.Context, to rueidis.CoreClient, call *rediscore.Call, result rueidis.RedisResult,
+) rediscore.Reply {
 	v, err := result.ToAny()
 	if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
 		v, err = to.Do(ctx, c.command(call, true)).ToAny()

@@ -27,15 +27,14 @@ const (
 )
 
 func init() {
-	store.Register("quorum+redis", openQuorum)
-	store.Register("quorum+rediss", openQuorum)
+	open := func(ctx context.Context, u *store.URL) (store.Store, error) {
+		return openQuorumWith(ctx, u, rediscore.Config{})
+	}
+	store.Register("quorum+redis", open)
+	store.Register("quorum+rediss", open)
 }
 
-// openQuorum opens a quorum of a majority of the servers, and connects to the others later.
-func openQuorum(ctx context.Context, u *store.URL) (store.Store, error) {
-	return openQuorumWith(ctx, u, rediscore.Config{})
-}
-
+// openQuorumWith opens a quorum of a majority of the servers, and connects to the others later.
 func openQuorumWith(ctx context.Context, u *store.URL, config rediscore.Config) (store.Store, error) {
 	opts, err := quorumOptions(u)
 	if err != nil {
@@ -187,11 +186,11 @@ func (n *quorumNode) get(ctx context.Context) (*Store, error) {
 	return nil, fmt.Errorf("%v", err) // not an error of the store contract, because it is about one node
 }
 
-// with calls the store, and connects if necessary.
-func (n *quorumNode) with(ctx context.Context, call func(*Store) error) error {
+// on calls the store of a node, and connects if necessary.
+func on[T any](ctx context.Context, n *quorumNode, call func(*Store) (T, error)) (result T, err error) {
 	s, err := n.get(ctx)
 	if err != nil {
-		return err
+		return result, err
 	}
 	return call(s)
 }
@@ -288,43 +287,35 @@ func (n *quorumNode) Diagnose(ctx context.Context, ttl time.Duration) (findings 
 }
 
 func (n *quorumNode) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	s, err := n.get(ctx)
-	if err != nil {
-		return store.Answer{}, err
-	}
-	return s.Acquire(ctx, req)
+	return on(ctx, n, func(s *Store) (store.Answer, error) { return s.Acquire(ctx, req) })
 }
 
 func (n *quorumNode) Wait(ctx context.Context, name string, id store.ID) error {
-	return n.with(ctx, func(s *Store) error { return s.Wait(ctx, name, id) })
+	_, err := on(ctx, n, func(s *Store) (struct{}, error) { return struct{}{}, s.Wait(ctx, name, id) })
+	return err
 }
 
 func (n *quorumNode) Leave(ctx context.Context, name string, id store.ID) error {
-	return n.with(ctx, func(s *Store) error { return s.Leave(ctx, name, id) })
+	_, err := on(ctx, n, func(s *Store) (struct{}, error) { return struct{}{}, s.Leave(ctx, name, id) })
+	return err
 }
 
 func (n *quorumNode) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	s, err := n.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.Renew(ctx, grants)
+	return on(ctx, n, func(s *Store) ([]store.Renewed, error) { return s.Renew(ctx, grants) })
 }
 
 func (n *quorumNode) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	return n.with(ctx, func(s *Store) error { return s.Release(ctx, name, id, keep) })
+	_, err := on(ctx, n, func(s *Store) (struct{}, error) { return struct{}{}, s.Release(ctx, name, id, keep) })
+	return err
 }
 
 func (n *quorumNode) List(ctx context.Context, q store.Query) (store.Page, error) {
-	s, err := n.get(ctx)
-	if err != nil {
-		return store.Page{}, err
-	}
-	return s.List(ctx, q)
+	return on(ctx, n, func(s *Store) (store.Page, error) { return s.List(ctx, q) })
 }
 
 func (n *quorumNode) Break(ctx context.Context, name string, id store.ID) error {
-	return n.with(ctx, func(s *Store) error { return s.Break(ctx, name, id) })
+	_, err := on(ctx, n, func(s *Store) (struct{}, error) { return struct{}{}, s.Break(ctx, name, id) })
+	return err
 }
 
 // Capabilities returns the same for all nodes, connected or not.

@@ -243,7 +243,9 @@ var probes = []diagnosis.Probe[*node]{
 		"one command at a time is executed: renewals wait behind a slow one, and leases are lost",
 		"see SLOWLOG GET; do without KEYS, and without large ranges and scripts, or give locks a server of their own; SLOWLOG RESET empties the log",
 		(*node).slowCommands),
-	probeFor(diagnosis.Identity, func(n *node) (bool, string) { return false, "replication ID " + n.field("master_replid") }),
+	probeFor(diagnosis.Identity, func(n *node) (bool, string) {
+		return false, "replication ID " + n.field("master_replid")
+	}),
 }
 
 // slowCommands reports commands of the last day that took more than a tenth of the TTL. It does
