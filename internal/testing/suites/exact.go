@@ -17,6 +17,7 @@ func Exactness(t *testing.T, s store.Store, sleep func(d time.Duration)) {
 	closedAge(t, s, sleep)
 	oldestHolders(t, s, sleep)
 	sortedPages(t, s, sleep)
+	invalidLeaves(t, s)
 	lastTokens(t, s)
 }
 
@@ -47,6 +48,20 @@ func oldestHolders(t *testing.T, s store.Store, sleep func(d time.Duration)) {
 	r := Refused(t, s, Request("shared"))
 	if len(r.Holders) != store.MaxHolders || r.Holders[0].ID != first {
 		t.Errorf("a refusal lists %d holders, want the oldest %d", len(r.Holders), store.MaxHolders)
+	}
+}
+
+// invalidLeaves tests that an invalid request of a waiter leaves nothing queued.
+func invalidLeaves(t *testing.T, s store.Store) {
+	Granted(t, s, Request("invalid"))
+	waiter := Queued("invalid")
+	Refused(t, s, waiter)
+	waiter.Mode = store.Shared
+	if _, err := s.Acquire(t.Context(), waiter); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a waiter asks for another mode: error %v, want ErrInvalid", err)
+	}
+	if n := Refused(t, s, Request("invalid")).Waiters; n != 0 {
+		t.Errorf("%d waiters after an invalid request, want none", n)
 	}
 }
 
