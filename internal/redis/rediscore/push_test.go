@@ -159,8 +159,9 @@ func TestAPushedGrantCountsFromTheLastRequest(t *testing.T) {
 	q.release()
 	q.woken(s, req)
 	answer := q.ask(s, req)
-	if most := heartbeat - time.Since(asked); !answer.Granted() || answer.TTL > heartbeat-pause {
-		t.Errorf("%+v, want a grant for %v at most", answer, most)
+	slow := time.Since(asked) >= heartbeat/2 // then it asks the server again, as the next test shows
+	if !answer.Granted() || answer.TTL > heartbeat-pause && !slow {
+		t.Errorf("%+v, want a grant for %v at most", answer, heartbeat-pause)
 	}
 }
 
