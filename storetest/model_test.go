@@ -179,17 +179,20 @@ func (m *model) find(name string) *lock {
 		}
 		return over
 	})
-	dead := func(w *waiter) bool {
-		switch {
-		case m.bug("a dead waiter keeps its place"):
-			return false
-		case m.bug("a live waiter is dropped"):
-			return now.Sub(w.joined) > m.heartbeat
+	// drop reports whether a waiter has lost its place, and ends its Wait then, which no change might end otherwise.
+	drop := func(w *waiter) bool {
+		last := w.asked
+		if m.bug("a live waiter is dropped") {
+			last = w.joined
 		}
-		return now.Sub(w.asked) > m.heartbeat
+		if m.bug("a dead waiter keeps its place") || now.Sub(last) <= m.heartbeat {
+			return false
+		}
+		w.wake()
+		return true
 	}
 	if m.bug("dead waiters add up") {
-		for len(l.queue) > 0 && dead(l.queue[0]) {
+		for len(l.queue) > 0 && drop(l.queue[0]) {
 			l.queue = l.queue[1:]
 			for _, w := range l.queue[:min(1, len(l.queue))] {
 				w.asked = now // its heartbeat counts from the time at which it became the first
@@ -197,7 +200,7 @@ func (m *model) find(name string) *lock {
 		}
 		return l
 	}
-	l.queue = slices.DeleteFunc(l.queue, dead)
+	l.queue = slices.DeleteFunc(l.queue, drop)
 	return l
 }
 
