@@ -202,19 +202,18 @@ func (k *claim) renewal() store.Renewal {
 	return store.Renewal{Name: k.req.Name, ID: k.req.ID, TTL: k.req.TTL, Mode: k.req.Mode}
 }
 
-// calls returns one call of each kind for the claim, and an Acquire for another one.
+// calls returns one call of each kind for the claim, under the identity that it has then, and an Acquire for another.
 func (k *claim) calls(other *claim) map[string]func(ctx context.Context) error {
-	name, id := k.req.Name, k.req.ID
 	calls := map[string]func(ctx context.Context) error{
 		"Acquire": func(ctx context.Context) error { _, err := other.try(ctx); return err },
-		"Wait":    func(ctx context.Context) error { return k.Wait(ctx, name, id) },
-		"Leave":   func(ctx context.Context) error { return k.Leave(ctx, name, id) },
+		"Wait":    func(ctx context.Context) error { return k.Wait(ctx, k.req.Name, k.req.ID) },
+		"Leave":   func(ctx context.Context) error { return k.Leave(ctx, k.req.Name, k.req.ID) },
 		"Renew":   func(ctx context.Context) error { _, err := k.Renew(ctx, []store.Renewal{k.renewal()}); return err },
-		"Release": func(ctx context.Context) error { return k.Release(ctx, name, id, store.Keep{}) },
+		"Release": func(ctx context.Context) error { return k.Release(ctx, k.req.Name, k.req.ID, store.Keep{}) },
 	}
 	if k.s.caps.Features.Has(store.FeatureList) {
-		calls["List"] = func(ctx context.Context) error { _, err := k.List(ctx, store.Query{Name: name}); return err }
-		calls["Break"] = func(ctx context.Context) error { return k.Break(ctx, name, id) }
+		calls["List"] = func(ctx context.Context) error { _, err := k.List(ctx, store.Query{Name: k.req.Name}); return err }
+		calls["Break"] = func(ctx context.Context) error { return k.Break(ctx, k.req.Name, k.req.ID) }
 	}
 	return calls
 }

@@ -16,18 +16,14 @@ import (
 var closingTest = test{name: "calls in flight when the store is closed finish or are closed", run: func(s *suite) {
 	const rounds, callers = 6, 4
 	for round := range rounds {
-		one, two := s.open2()
-		held := s.name()
+		one, two, held := s.open2()
 		two.exclusive(held).granted()
 		var calls []func(ctx context.Context) error
 		for range callers {
 			calls = append(calls, waiter(one.exclusive(held).short()), holder(one.exclusive(s.name()).short()))
 		}
-		if s.caps.Features.Has(store.FeatureList) {
-			calls = append(calls, func(ctx context.Context) error {
-				_, err := one.List(ctx, store.Query{Name: held})
-				return err
-			})
+		if list := one.exclusive(held).calls(nil)["List"]; list != nil {
+			calls = append(calls, list)
 		}
 		s.closeDuring(one, 1+round*callers*3, calls)
 	}
@@ -44,7 +40,7 @@ var closingTest = test{name: "calls in flight when the store is closed finish or
 var grantedAtCloseTest = test{name: "a grant that was returned while the store was being closed lasts", run: func(s *suite) {
 	const rounds, callers, each = 6, 8, 20
 	for round := range rounds {
-		one, two := s.open2()
+		one, two, _ := s.open2()
 		claims := make([]*claim, callers*each)
 		for i := range claims {
 			claims[i] = one.exclusive(s.name())
@@ -110,6 +106,7 @@ func inTurn(calls ...func(ctx context.Context) error) func(ctx context.Context) 
 // waiter returns a function that asks for a name that another client holds, waits and leaves.
 func waiter(k *claim) func(ctx context.Context) error {
 	k.req.Queue = true
+	calls := k.calls(nil)
 	ask := func(ctx context.Context) error {
 		ans, err := k.try(ctx)
 		if err == nil && ans.Granted() {
@@ -117,14 +114,12 @@ func waiter(k *claim) func(ctx context.Context) error {
 		}
 		return err
 	}
-	return inTurn(ask, ask,
-		func(ctx context.Context) error { return k.Wait(ctx, k.req.Name, k.req.ID) },
-		func(ctx context.Context) error { return k.Leave(ctx, k.req.Name, k.req.ID) },
-	)
+	return inTurn(ask, ask, calls["Wait"], calls["Leave"])
 }
 
 // holder returns a function that takes, renews and releases its own name. Slow machines may let it expire.
 func holder(k *claim) func(ctx context.Context) error {
+	calls := k.calls(nil)
 	return inTurn(
 		func(ctx context.Context) error {
 			k.req.ID, k.ans = store.NewID(), store.Answer{}
@@ -134,12 +129,9 @@ func holder(k *claim) func(ctx context.Context) error {
 			}
 			return err
 		},
+		calls["Renew"],
 		func(ctx context.Context) error {
-			_, err := k.Renew(ctx, []store.Renewal{k.renewal()})
-			return err
-		},
-		func(ctx context.Context) error {
-			if err := k.Release(ctx, k.req.Name, k.req.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+			if err := calls["Release"](ctx); !errors.Is(err, store.ErrNotHeld) {
 				return err
 			}
 			return nil

@@ -137,9 +137,10 @@ func (s *suite) open() *conn {
 	return c
 }
 
-func (s *suite) open2() (*conn, *conn) {
+// open2 returns two connections and a new name, which most tests need.
+func (s *suite) open2() (one, two *conn, name string) {
 	s.Helper()
-	return s.open(), s.open()
+	return s.open(), s.open(), s.name()
 }
 
 // closeAll closes every connection, as if all processes had ended normally.
@@ -152,12 +153,18 @@ func (s *suite) closeAll() {
 
 func (c *conn) close() {
 	c.s.Helper()
-	if c.closed {
-		return
+	if !c.closed {
+		c.closed = true
+		closeStores(c.s, c)
 	}
-	c.closed = true
-	if err := c.Close(); err != nil {
-		c.s.Errorf("Close: %v", err)
+}
+
+func closeStores(t testing.TB, stores ...store.Store) {
+	t.Helper()
+	for _, s := range stores {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
 	}
 }
 
@@ -170,11 +177,12 @@ func (s *suite) name() string {
 // promptly expects that a waiter is woken by a push when a holder releases its name, either early, before the
 // waiter calls Wait, or later. The best of five wake-ups must take far less than Again, which is when a poll
 // would happen, as a busy machine may delay some. A store that polls at once passes as well.
-func (s *suite) promptly(early bool, claims func(name string) (holder, waiter *claim)) {
+func (s *suite) promptly(early bool, claims func(one, two *conn, name string) (holder, waiter *claim)) {
 	s.Helper()
+	one, two, _ := s.open2()
 	best := patience
 	for range 5 {
-		holder, waiter := claims(s.name())
+		holder, waiter := claims(one, two, s.name())
 		waiter.queued(1)
 		if early {
 			holder.release()
@@ -194,6 +202,10 @@ func (s *suite) promptly(early bool, claims func(name string) (holder, waiter *c
 		best = min(best, took)
 	}
 	s.Errorf("the best of five wake-ups took %v: it was not pushed", best)
+}
+
+func exclusiveRivals(one, two *conn, name string) (holder, waiter *claim) {
+	return one.exclusive(name).granted(), two.exclusive(name)
 }
 
 // parallel runs f(0) … f(n-1) concurrently, a few at a time, and fails the test on an error.

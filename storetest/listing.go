@@ -14,8 +14,7 @@ import (
 // List returns live holders and waiters; Break ends exactly the grant that was listed.
 var listingTests = []test{
 	{name: "all shared holders are listed", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		claims := map[store.ID]*claim{}
 		for range store.MaxHolders + 4 { // unlike a refusal, a listing is not truncated
 			a := one.shared(name).granted()
@@ -80,7 +79,7 @@ var listingTests = []test{
 		}
 	}},
 	{name: "pages list every name while others change", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
+		one, two, _ := s.open2()
 		names, held := make([]string, 100), map[string]*claim{}
 		for i := range names { // of different lengths, and prefixes of each other, which paging tends to get wrong
 			names[i] = fmt.Sprintf("%s/%d%s", s.base, i/3, strings.Repeat("/x", i%3))

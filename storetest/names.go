@@ -55,7 +55,7 @@ func (c *conn) takeAll(names []string) []*claim {
 // Names, owners and metas are stored and returned byte for byte.
 var namesTests = []test{
 	{name: "similar names are different locks", run: func(s *suite) {
-		one, two := s.open2()
+		one, two, _ := s.open2()
 		claims := one.takeAll(s.hardNames())
 		for _, a := range claims {
 			b := two.exclusive(a.req.Name)
@@ -69,7 +69,7 @@ var namesTests = []test{
 		}
 	}},
 	{name: "a listing returns unusual names unchanged", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
+		one, two, _ := s.open2()
 		names := s.hardNames()
 		for _, a := range one.takeAll(names) {
 			a.listed(two, store.Held)
@@ -77,7 +77,7 @@ var namesTests = []test{
 		s.same(two.pages(store.Query{Prefix: s.base, Limit: 7}, nil), withPrefix(names, s.base))
 	}},
 	{name: "a prefix is not a pattern", needs: store.FeatureList, run: func(s *suite) {
-		one, two := s.open2()
+		one, two, _ := s.open2()
 		names := s.hardNames()
 		one.takeAll(names)
 		for _, ending := range hardEndings {
@@ -89,7 +89,7 @@ var namesTests = []test{
 		}
 	}},
 	{name: "unusual owners and metas are returned unchanged", run: func(s *suite) {
-		one, two := s.open2()
+		one, two, _ := s.open2()
 		long := strings.Repeat("é", store.MaxText/2)
 		for _, text := range append(slices.Clone(hardEndings), long, strings.Repeat("x", store.MaxText)) {
 			name := s.name()

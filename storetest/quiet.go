@@ -14,8 +14,8 @@ import (
 // G7: no goroutine per grant or waiter (all tests of the suite count them), and nothing left behind.
 var quietTests = []test{
 	{name: "calls after Close return ErrClosed", run: func(s *suite) {
-		one, two := s.open2()
-		a := one.exclusive(s.name()).granted()
+		one, two, name := s.open2()
+		a := one.exclusive(name).granted()
 		one.close()
 		ctx, cancel := s.bounded()
 		defer cancel()
@@ -29,16 +29,14 @@ var quietTests = []test{
 	closingTest,
 	grantedAtCloseTest,
 	{name: "Close ends a Wait", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		one.exclusive(name).granted()
 		w := two.exclusive(name).queued(1).wait()
 		two.close()
 		w.ended()
 	}},
 	{name: "closing one connection does not affect another", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		a := one.exclusive(name).granted()
 		b := one.exclusive(name).queued(1)
 		w := b.wait()
@@ -50,7 +48,7 @@ var quietTests = []test{
 		b.granted()
 	}},
 	{name: "a thousand renewals in one call return their outcomes in order", run: func(s *suite) {
-		one, two := s.open2()
+		one, two, _ := s.open2()
 		const n = 1000
 		const never, released, others, held = 0, 1, 2, 3
 		kind := func(i int) int { return min(held, i*7919%10) } // in no simple pattern
@@ -104,8 +102,7 @@ var quietTests = []test{
 	}},
 	{name: "grants and waiters need no goroutines", run: func(s *suite) {
 		const n, few = 100, 30
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		one.exclusive(name).granted()
 		two.exclusive(name).queued(1).wait() // the first grant and waiter may start goroutines
 		before := runtime.NumGoroutine()
@@ -128,8 +125,7 @@ var quietTests = []test{
 		}
 	}},
 	{name: "nothing is left after all grants are released and all waiters left", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		a := one.exclusive(name).granted()
 		b := two.exclusive(name).queued(1)
 		c := one.exclusive(name).queued(2)
@@ -163,8 +159,7 @@ var quietTests = []test{
 		s.nothingLeft()
 	}},
 	{name: "nothing is left of a dead client after the next holder", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		a := one.exclusive(name).short().granted()
 		one.exclusive(name).queued(1)
 		one.close() // as a process that crashes

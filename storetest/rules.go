@@ -69,7 +69,7 @@ func (s *suite) attemptAll(claims []*claim) []*claim {
 // core computes the deadline of the lease from the same TTL.
 var lossTests = []test{
 	{name: "a grant lasts at least for its TTL", run: func(s *suite) {
-		one, two := s.open2()
+		one, two, _ := s.open2()
 		for _, ttl := range []time.Duration{s.TTL, s.TTL*5/2 + 1} { // the second shows rounding
 			if s.caps.CheckTTL(ttl) != nil {
 				continue
@@ -108,8 +108,7 @@ var fencingTests = []test{
 // G4: Renew, Release, Leave and Break compare the identity. A late call does not affect another grant.
 var identityTests = []test{
 	{name: "a former holder cannot affect the next one", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		a := one.exclusive(name).short().granted()
 		b := two.exclusive(name)
 		b.within(a.ans.TTL + s.Slack)
@@ -127,8 +126,7 @@ var identityTests = []test{
 // Shared mode and permits.
 var modesTests = []test{
 	{name: "concurrent requests for permits do not exceed the limit", needs: store.FeaturePermits, run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		const limit = 5
 		var claims []*claim
 		for range 10 {

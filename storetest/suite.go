@@ -30,6 +30,7 @@ package storetest
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -138,9 +139,7 @@ func (h Harness) target(t *testing.T) target {
 	h.Around(t, func(t *testing.T) { // not a subtest, so that -run cannot leave it out
 		c := h.Open(t)
 		g.caps = c.Capabilities()
-		if err := c.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		closeStores(t, c)
 	})
 	if h.TTL == 0 {
 		g.TTL = max(time.Second, g.caps.MinTTL)
@@ -179,13 +178,10 @@ func (g target) runBeside(t *testing.T) {
 }
 
 // declared returns the tests for the features that a store declares, and for those that it does not.
-func (c *topic) declared(caps store.Capabilities) (tests []test) {
-	for _, test := range c.tests {
-		if caps.Features.Has(test.needs) && caps.Features&test.lacks == 0 {
-			tests = append(tests, test)
-		}
-	}
-	return tests
+func (c *topic) declared(caps store.Capabilities) []test {
+	return slices.DeleteFunc(slices.Clone(c.tests), func(test test) bool {
+		return !caps.Features.Has(test.needs) || caps.Features&test.lacks != 0
+	})
 }
 
 // run runs a test as a subtest. The end is deferred instead of registered with t.Cleanup, because the
@@ -207,11 +203,7 @@ func (g target) checkCapabilities(t *testing.T) {
 			t.Errorf("capabilities are not constant: %+v, then %+v", caps, again)
 		}
 	}
-	for _, s := range []store.Store{one, two} {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	}
+	closeStores(t, one, two)
 	if caps.Store == "" {
 		t.Error("Capabilities.Store is empty: want the name of the kind of store")
 	}

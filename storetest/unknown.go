@@ -15,8 +15,7 @@ import (
 // G5: a request whose reply was lost is repeated or undone under the same identity.
 var unknownTests = []test{
 	{name: "a grant whose reply was lost has a token above the blocks of earlier holders", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		two.exclusive(name).granted().release() // from here on, tokens that a connection remembers are outdated
 		for i := range 20 {
 			a := one.exclusive(name)
@@ -36,8 +35,8 @@ var unknownTests = []test{
 		}
 	}},
 	{name: "concurrent renewals of one grant never find it gone", run: func(s *suite) {
-		one, two := s.open2()
-		a := one.exclusive(s.name()).granted()
+		one, two, name := s.open2()
+		a := one.exclusive(name).granted()
 		s.parallel(100, 10, func(i int) error {
 			r := a.renewal()
 			r.Tokens = i % 2 * 10
@@ -55,8 +54,7 @@ var unknownTests = []test{
 		})
 	}},
 	{name: "a call whose context has ended returns, and Leave undoes it", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		a := one.exclusive(name)
 		dead, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -73,8 +71,7 @@ var unknownTests = []test{
 		two.exclusive(name).granted()
 	}},
 	{name: "calls cancelled at any moment can be undone", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		for i := range 50 {
 			a := one.exclusive(name).short()
 			a.req.Queue = true

@@ -13,31 +13,23 @@ import (
 // G6: waiters are served in order of arrival, wake-ups are pushed, and dead waiters are dropped.
 var waitingTests = []test{
 	{name: "a wake-up is pushed and does not rely on polling", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		s.promptly(false, func(name string) (holder, waiter *claim) {
-			return one.exclusive(name).granted(), two.exclusive(name)
-		})
+		s.promptly(false, exclusiveRivals)
 	}},
 	{name: "a wake-up is pushed when any holder of permits leaves", needs: store.FeatureQueue | store.FeaturePermits, run: func(s *suite) {
-		one, two := s.open2()
-		s.promptly(false, func(name string) (holder, waiter *claim) {
+		s.promptly(false, func(one, two *conn, name string) (holder, waiter *claim) {
 			a := one.permits(name, 1, 2).granted()
 			two.permits(name, 1, 2).granted()
 			return a, two.permits(name, 1, 2)
 		})
 	}},
 	{name: "a change between refusal and Wait is not lost", needs: store.FeatureQueue, run: func(s *suite) {
-		one, two := s.open2()
-		s.promptly(true, func(name string) (holder, waiter *claim) {
-			return one.exclusive(name).granted(), two.exclusive(name)
-		})
+		s.promptly(true, exclusiveRivals)
 	}},
 	{name: "calls of Wait on one connection are independent", run: func(s *suite) {
-		one, two := s.open2()
+		one, two, same := s.open2()
 		type pair struct{ holder, waiter *claim }
 		var pairs []pair
 		var waits []*wait
-		same := s.name()
 		for range 5 {
 			name := s.name()
 			pairs = append(pairs, pair{one.exclusive(name).granted(), two.exclusive(name).queued(1)})
@@ -55,8 +47,7 @@ var waitingTests = []test{
 		}
 	}},
 	{name: "Wait ends with its context", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		one.exclusive(name).granted()
 		// Wait may return nil early. So ask again until a call is still blocked when its context ends.
 		b := two.exclusive(name)
@@ -80,8 +71,7 @@ var waitingTests = []test{
 		}
 	}},
 	{name: "the next waiter is granted within Again after an expiry", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		a := one.exclusive(name).short().granted()
 		b := two.exclusive(name)
 		took := b.served(patience + a.ans.TTL)
@@ -132,8 +122,7 @@ var waitingTests = []test{
 	{name: "the delays of dead waiters do not add up", needs: store.FeatureQueue, run: func(s *suite) {
 		// The sum of their heartbeats is far above the limit.
 		n := max(5, int(2*(2*s.caps.Heartbeat+s.Slack+busy)/s.caps.Heartbeat))
-		one, two := s.open2()
-		name := s.name()
+		one, two, name := s.open2()
 		holder := one.exclusive(name).granted()
 		for range n {
 			two.exclusive(name).queued(0)
