@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func Replay(t *testing.T, h Harness, steps []Step) {
 	g := h.target(t)
 	g.Around(t, func(t *testing.T) {
 		c := g.connect(t, false)
-		defer c.close(t)
+		defer closeStores(t, c.conns[:]...)
 		if err := c.replay(steps); err != nil {
 			t.Error(err)
 		}
@@ -81,14 +82,6 @@ func (g target) connect(t *testing.T, exact bool) compared {
 	time.Sleep(time.Millisecond)
 	c.fake = time.Since(start) == time.Millisecond // only fake time is that exact
 	return c
-}
-
-func (c compared) close(t *testing.T) {
-	for _, conn := range c.conns {
-		if err := conn.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	}
 }
 
 // replay makes the given steps, and returns how an answer breaks the contract.
@@ -132,21 +125,19 @@ func (c compared) generate(g *generator, length int, stop func() bool) (steps []
 
 func (g target) compareAll(t *testing.T, opts CompareOptions) {
 	c := g.connect(t, opts.Exact)
-	defer c.close(t)
+	defer closeStores(t, c.conns[:]...)
 	// In real time, one sequence in ten waits for TTLs. Those run all at once.
 	workers, share := 8, 10
 	if c.fake {
 		workers, share = 1, 2
 	}
-	var mu sync.Mutex
-	var failed []Step
-	var wrong error
-	var which int
-	stop := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return wrong != nil
+	type failure struct {
+		steps []Step
+		wrong error
+		which int
 	}
+	var first atomic.Pointer[failure]
+	stop := func() bool { return first.Load() != nil }
 	one := func(i int) {
 		if stop() {
 			return
@@ -158,11 +149,8 @@ func (g target) compareAll(t *testing.T, opts CompareOptions) {
 				g.pauses = opts.Steps
 			}
 		}
-		steps, err := c.generate(g, opts.Steps, stop)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil && wrong == nil {
-			failed, wrong, which = steps, err, i
+		if steps, err := c.generate(g, opts.Steps, stop); err != nil {
+			first.CompareAndSwap(nil, &failure{steps, err, i})
 		}
 	}
 	var wg sync.WaitGroup
@@ -179,17 +167,19 @@ func (g target) compareAll(t *testing.T, opts CompareOptions) {
 		})
 	}
 	wg.Wait()
-	if wrong == nil {
+	failed := first.Load()
+	if failed == nil {
 		return
 	}
 	again := g.connect(t, opts.Exact)
-	defer again.close(t)
-	shortest, err := again.shrink(failed)
+	defer closeStores(t, again.conns[:]...)
+	shortest, err := again.shrink(failed.steps)
 	if err == nil {
-		t.Errorf("sequence %d of seed %d: %v\nIt did not fail again when it was repeated alone:\n%s", which, opts.Seed, wrong, source(failed))
+		t.Errorf("sequence %d of seed %d: %v\nIt did not fail again when it was repeated alone:\n%s",
+			failed.which, opts.Seed, failed.wrong, source(failed.steps))
 		return
 	}
-	t.Errorf("sequence %d of seed %d: %v\nThe shortest sequence found that fails: %v\n%s", which, opts.Seed, wrong, err, source(shortest))
+	t.Errorf("sequence %d of seed %d: %v\nThe shortest sequence found that fails: %v\n%s", failed.which, opts.Seed, failed.wrong, err, source(shortest))
 }
 
 // shrink removes steps while the sequence still fails. It returns no error if it never fails.

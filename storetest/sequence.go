@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -277,10 +278,7 @@ func wrongWait(err, cause error) error {
 }
 
 func (q *sequence) renew(ctx context.Context, st Step, c *client, name string, id store.ID) error {
-	first := store.Renewal{Name: name, ID: id, TTL: q.ttl(st.Short), Mode: c.req.Mode, Tokens: st.Tokens}
-	if st.Mode != 0 {
-		first.Mode = st.Mode
-	}
+	first := store.Renewal{Name: name, ID: id, TTL: q.ttl(st.Short), Mode: cmp.Or(st.Mode, c.req.Mode), Tokens: st.Tokens}
 	if st.Floor {
 		first.Floor = q.model.Highest(name) + 1000
 	}

@@ -8,6 +8,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,10 +129,7 @@ func (s *state) learn(h *holder, token int64, tokens int) error {
 	case tokens != 0 && h.tokens != 0 && tokens != h.tokens:
 		return fmt.Errorf("%d tokens, want the %d of its newest block", tokens, h.tokens)
 	}
-	h.Token = token
-	if tokens != 0 {
-		h.tokens = tokens
-	}
+	h.Token, h.tokens = token, cmp.Or(tokens, h.tokens)
 	s.highest = max(s.highest, token+int64(max(1, h.tokens))-1)
 	return nil
 }
@@ -143,9 +141,7 @@ func (m *Model) step(name string, at Span, apply func(s *state) error) error {
 	for _, s := range m.now(name, at) {
 		before := s.next()
 		if err := apply(s); err != nil {
-			if wrong == nil {
-				wrong = err
-			}
+			wrong = cmp.Or(wrong, err)
 			continue
 		}
 		s.wake(before)
