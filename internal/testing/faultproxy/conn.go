@@ -9,10 +9,9 @@ import (
 
 // A conn is the connection of a client and the one to the server.
 type conn struct {
-	proxy    *Proxy
-	client   net.Conn
-	toServer *pipe
-	toClient *pipe
+	proxy  *Proxy
+	client net.Conn
+	pipes  map[*Link]*pipe // the two directions
 
 	life   context.Context // ends with the connection
 	cancel context.CancelFunc
@@ -23,17 +22,11 @@ type conn struct {
 func newConn(p *Proxy, client net.Conn) *conn {
 	c := &conn{proxy: p, client: client}
 	c.life, c.cancel = context.WithCancel(p.life)
-	c.toServer = &pipe{conn: c, link: p.ToServer, wake: make(chan struct{}, 1)}
-	c.toClient = &pipe{conn: c, link: p.ToClient, wake: make(chan struct{}, 1)}
+	toServer := &pipe{conn: c, link: p.ToServer, wake: make(chan struct{}, 1)}
+	toClient := &pipe{conn: c, link: p.ToClient, wake: make(chan struct{}, 1), other: toServer}
+	toServer.other = toClient
+	c.pipes = map[*Link]*pipe{p.ToServer: toServer, p.ToClient: toClient}
 	return c
-}
-
-// pipe returns the direction of the connection that belongs to a link.
-func (c *conn) pipe(l *Link) *pipe {
-	if l == c.proxy.ToServer {
-		return c.toServer
-	}
-	return c.toClient
 }
 
 func (c *conn) run() {
@@ -43,17 +36,15 @@ func (c *conn) run() {
 		return
 	}
 	var pipes sync.WaitGroup
-	pipes.Go(func() { c.toServer.run(c.client, server) })
-	pipes.Go(func() { c.toClient.run(server, c.client) })
+	pipes.Go(func() { c.pipes[c.proxy.ToServer].run(c.client, server) })
+	pipes.Go(func() { c.pipes[c.proxy.ToClient].run(server, c.client) })
 	pipes.Wait()
 	c.client.Close() // both ends were forwarded, so no reset is needed
 	server.Close()
 }
 
 func (c *conn) dial() (net.Conn, error) {
-	c.proxy.mu.Lock()
-	patient := c.proxy.patient
-	c.proxy.mu.Unlock()
+	patient := c.proxy.patient.Load()
 	ctx, cancel := context.WithTimeout(c.life, dialLimit)
 	defer cancel()
 	for {

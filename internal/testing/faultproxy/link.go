@@ -50,7 +50,7 @@ func (l *Link) Waiting() int {
 	defer l.proxy.mu.Unlock()
 	n := 0
 	for c := range l.proxy.conns {
-		n += c.pipe(l).size
+		n += c.pipes[l].size
 	}
 	return n
 }
@@ -69,7 +69,7 @@ func (p *Proxy) setLocked(m mode, links ...*Link) {
 			l.delay = 0
 		case drop:
 			for c := range p.conns {
-				c.pipe(l).discard()
+				c.pipes[l].discard()
 			}
 		}
 	}

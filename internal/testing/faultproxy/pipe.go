@@ -12,9 +12,10 @@ const readSize = 32 << 10
 
 // A pipe is one direction of one connection.
 type pipe struct {
-	conn *conn
-	link *Link
-	wake chan struct{} // there may be bytes to write
+	conn  *conn
+	link  *Link
+	other *pipe
+	wake  chan struct{} // there may be bytes to write
 
 	// Guarded by the mutex of the proxy.
 	queue  []chunk
@@ -129,19 +130,12 @@ func (p *pipe) next() (c chunk, ok bool) {
 	}
 }
 
-func (p *pipe) other() *pipe {
-	if p == p.conn.toServer {
-		return p.conn.toClient
-	}
-	return p.conn.toServer
-}
-
 // end records the end of this direction. If the other is broken, the receiver gets a reset, as without a proxy.
 func (p *pipe) end() {
 	p.conn.proxy.mu.Lock()
 	defer p.conn.proxy.mu.Unlock()
 	p.ended = true
-	if p.other().broken {
+	if p.other.broken {
 		p.conn.abortLocked()
 	}
 }
@@ -153,7 +147,7 @@ func (p *pipe) fail() {
 	defer p.conn.proxy.mu.Unlock()
 	p.broken = true
 	p.discard()
-	if p.other().ended {
+	if p.other.ended {
 		p.conn.abortLocked()
 	}
 }

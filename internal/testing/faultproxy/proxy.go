@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,12 +32,13 @@ type Proxy struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
+	patient  atomic.Bool
+	accepted atomic.Int64
+
 	mu       sync.Mutex // guards the links and pipes as well
 	closed   bool
-	patient  bool
 	listener net.Listener // nil while cut
 	conns    map[*conn]struct{}
-	accepted int
 }
 
 // Start starts a proxy in front of a server. It is closed when the test ends.
@@ -67,11 +69,7 @@ func (p *Proxy) Drop() { p.set(drop, p.ToServer, p.ToClient) }
 // Patient makes a client wait while the server refuses connections, which would otherwise be resets. Use it
 // for a server that is about to listen: a client may react differently to a reset than to a refusal, and a
 // proxy cannot refuse on behalf of the server.
-func (p *Proxy) Patient() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.patient = true
-}
+func (p *Proxy) Patient() { p.patient.Store(true) }
 
 // Cut resets all connections, discards held bytes, and refuses new connections until Heal.
 func (p *Proxy) Cut() {
@@ -97,11 +95,7 @@ func (p *Proxy) Heal() {
 }
 
 // Accepted returns the number of connections since the start.
-func (p *Proxy) Accepted() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.accepted
-}
+func (p *Proxy) Accepted() int { return int(p.accepted.Load()) }
 
 // Open returns the number of open connections.
 func (p *Proxy) Open() int {
@@ -150,8 +144,9 @@ func (p *Proxy) cut() {
 // wakeAll wakes every connection after a change of faults. The caller holds the mutex.
 func (p *Proxy) wakeAll() {
 	for c := range p.conns {
-		c.toServer.wakeUp()
-		c.toClient.wakeUp()
+		for _, pipe := range c.pipes {
+			pipe.wakeUp()
+		}
 	}
 }
 
@@ -172,7 +167,7 @@ func (p *Proxy) accept(l net.Listener) {
 		}
 		c := newConn(p, client)
 		p.conns[c] = struct{}{}
-		p.accepted++
+		p.accepted.Add(1)
 		p.work.Go(c.run)
 		p.mu.Unlock()
 	}
