@@ -142,7 +142,7 @@ func (c *EtcdCluster) Addrs() []string { return addrs(c.Nodes) }
 // healthy returns an error unless the server has a leader and can write.
 func (e *Etcd) healthy() error {
 	var answer struct{ Health, Reason string }
-	if err := e.call(http.MethodGet, "/health", nil, &answer); err != nil {
+	if err := e.Ask("/health", nil, &answer); err != nil {
 		return err
 	}
 	if answer.Health != "true" {
@@ -151,18 +151,16 @@ func (e *Etcd) healthy() error {
 	return nil
 }
 
-// Ask calls a method of a server without TLS, such as "/v3/maintenance/status".
-func (e *Etcd) Ask(method string, request, answer any) error {
-	return e.call(http.MethodPost, method, request, answer)
-}
-
-func (e *Etcd) call(verb, path string, request, answer any) error {
+// Ask calls a method of a server, such as "/v3/maintenance/status", or reads a page if request is nil.
+func (e *Etcd) Ask(path string, request, answer any) error {
 	client := http.Client{Timeout: etcdRequest, Transport: &http.Transport{DisableKeepAlives: true}}
 	if e.opts.TLS != nil {
 		client.Transport.(*http.Transport).TLSClientConfig = e.opts.TLS.Config
 	}
 	var body bytes.Buffer
+	verb := http.MethodGet
 	if request != nil {
+		verb = http.MethodPost
 		if err := json.NewEncoder(&body).Encode(request); err != nil {
 			return err
 		}
@@ -257,7 +255,7 @@ func (e *Etcd) StartLearner(t testing.TB) *Etcd {
 	}
 	l.opts.Args = append(l.opts.Args, "--initial-cluster-state=existing")
 	l.prepare(t, fmt.Sprintf("%s=http://%s,%s=http://%s", e.name(), e.advertised(), l.name(), l.advertised()))
-	l.prog.ready = func() error { return l.call(http.MethodGet, "/version", nil, nil) }
+	l.prog.ready = func() error { return l.Ask("/version", nil, nil) }
 	startAll(l)
 	return l
 }

@@ -3,6 +3,7 @@ package servers
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -47,8 +48,8 @@ type Process struct {
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
-	exited  chan struct{} // closed when cmd has ended
-	meant   bool          // the test ended it
+	life    context.Context // of cmd
+	meant   bool            // the test ended it
 	stopped bool
 }
 
@@ -138,10 +139,10 @@ func (p *Process) launch() {
 		p.t.Fatalf("start %s: %v", p.prog.binary, err)
 	}
 	first := p.cmd == nil
-	exited := make(chan struct{})
-	p.cmd, p.exited, p.meant, p.stopped = cmd, exited, false, false
+	life, ended := context.WithCancel(context.Background())
+	p.cmd, p.life, p.meant, p.stopped = cmd, life, false, false
 	go func() {
-		defer close(exited)
+		defer ended()
 		cmd.Wait()
 		signalGroup(cmd.Process, syscall.SIGKILL) // ends remaining children
 	}()
@@ -153,7 +154,7 @@ func (p *Process) launch() {
 func (p *Process) await() {
 	p.t.Helper()
 	p.mu.Lock()
-	exited := p.exited
+	life := p.life
 	p.mu.Unlock()
 	deadline := time.Now().Add(startLimit)
 	for {
@@ -162,7 +163,7 @@ func (p *Process) await() {
 			return
 		}
 		select {
-		case <-exited:
+		case <-life.Done():
 			p.t.Fatalf("%s ended while it started; its log ends with:\n%s", p.prog.binary, p.Log())
 		case <-time.After(startInterval):
 		}
@@ -176,7 +177,7 @@ func (p *Process) await() {
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.mu.Lock()
-	exited := p.exited
+	life := p.life
 	if !p.running() {
 		p.mu.Unlock()
 		return
@@ -188,7 +189,7 @@ func (p *Process) Kill() {
 		p.t.Fatalf("end %s: %v", p.prog.binary, err)
 	}
 	select {
-	case <-exited:
+	case <-life.Done():
 	case <-time.After(exitLimit):
 		p.t.Fatalf("%s lives %v after SIGKILL; its log ends with:\n%s", p.prog.binary, exitLimit, p.Log())
 	}
@@ -287,17 +288,7 @@ func (p *Process) end() {
 }
 
 // running is like Running. The caller holds the mutex.
-func (p *Process) running() bool {
-	if p.cmd == nil {
-		return false
-	}
-	select {
-	case <-p.exited:
-		return false
-	default:
-		return true
-	}
-}
+func (p *Process) running() bool { return p.cmd != nil && p.life.Err() == nil }
 
 // awake reports whether the server is running and not stopped.
 func (p *Process) awake() bool {
