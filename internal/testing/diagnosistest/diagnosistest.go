@@ -15,18 +15,12 @@ import (
 
 // A Record records for each check whether it was seen with a problem and without one.
 type Record struct {
-	mu        sync.Mutex
-	good, bad map[string]bool
+	good, bad sync.Map // by ID
 }
 
 // Note adds findings. It fails the test if one is incomplete.
 func (r *Record) Note(t testing.TB, findings []store.Finding) []store.Finding {
 	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.good == nil {
-		r.good, r.bad = make(map[string]bool), make(map[string]bool)
-	}
 	for _, f := range findings {
 		switch {
 		case f.ID == "" || f.Found == "":
@@ -40,10 +34,10 @@ func (r *Record) Note(t testing.TB, findings []store.Finding) []store.Finding {
 		}
 		switch f.Level {
 		case store.LevelOK:
-			r.good[f.ID] = true
+			r.good.Store(f.ID, true)
 		case store.LevelUnknown:
 		default:
-			r.bad[f.ID] = true
+			r.bad.Store(f.ID, true)
 		}
 	}
 	return findings
@@ -70,8 +64,10 @@ func (r *Record) Complete(t testing.TB, prefix string, exceptions ...string) {
 		if !strings.HasPrefix(c.ID, prefix) || slices.Contains(exceptions, c.ID) {
 			continue
 		}
-		if !r.good[c.ID] || !r.bad[c.ID] {
-			t.Errorf("%s: seen in order: %t, seen wrong: %t", c.ID, r.good[c.ID], r.bad[c.ID])
+		_, good := r.good.Load(c.ID)
+		_, bad := r.bad.Load(c.ID)
+		if !good || !bad {
+			t.Errorf("%s: seen in order: %t, seen wrong: %t", c.ID, good, bad)
 		}
 	}
 }

@@ -1,13 +1,10 @@
 package suites
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -25,12 +22,7 @@ func Later[T any](t testing.TB, length func() int, call func() (T, error)) <-cha
 		value, err := call()
 		done <- LaterResult[T]{value, err}
 	}()
-	servers.Poll(t, time.Minute, func() error {
-		if length() <= before {
-			return errors.New("the call has not started")
-		}
-		return nil
-	})
+	Eventually(t, "the call has not started", func() bool { return length() > before })
 	return done
 }
 
