@@ -58,10 +58,6 @@ func (l *Link) Waiting() int {
 func (p *Proxy) set(m mode, links ...*Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.setLocked(m, links...)
-}
-
-func (p *Proxy) setLocked(m mode, links ...*Link) {
 	for _, l := range links {
 		l.mode = m
 		switch m {

@@ -81,17 +81,14 @@ func (p *Proxy) Cut() {
 // Heal ends all faults of both directions. Hooks that have not fired stay active.
 func (p *Proxy) Heal() {
 	p.t.Helper()
+	p.set(pass, p.ToServer, p.ToClient) // before it listens, so that no new connection meets the faults
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return
-	}
-	if p.listener == nil {
+	if p.listener == nil && !p.closed {
 		if err := p.listen(); err != nil {
 			p.t.Errorf("proxy: %v", err)
 		}
 	}
-	p.setLocked(pass, p.ToServer, p.ToClient)
 }
 
 // Accepted returns the number of connections since the start.
