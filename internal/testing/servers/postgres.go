@@ -42,25 +42,21 @@ func postgresPaths() []string {
 // StartPostgres starts a server. Its superuser and its first database are called postgres.
 func StartPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 	t.Helper()
-	p := newPostgres(t, opts, func(p *Postgres, dir string) {
+	return startPostgres(t, opts, func(p *Postgres, dir string) {
 		p.runAsOwner("initdb", "--pgdata="+dir, "--username=postgres", "--auth=trust",
 			"--encoding=UTF8", "--locale=C", "--no-sync")
 		p.configure(dir)
 	})
-	startAll(p)
-	return p
 }
 
 // StartReplica starts a server that follows p by streaming replication, and waits until it is
 // ready. Its name for synchronous_standby_names is "replica".
 func (p *Postgres) StartReplica(t testing.TB) *Postgres {
 	t.Helper()
-	r := newPostgres(t, p.opts, func(r *Postgres, dir string) {
+	return startPostgres(t, p.opts, func(r *Postgres, dir string) {
 		r.runAsOwner("pg_basebackup", "--pgdata="+dir, "--wal-method=stream", "--checkpoint=fast", "--no-sync",
 			"--write-recovery-conf", fmt.Sprintf("--dbname=host=127.0.0.1 port=%d user=postgres application_name=replica", p.Port))
 	})
-	startAll(r)
-	return r
 }
 
 // Promote makes a replica the primary and waits until it accepts writes.
@@ -69,7 +65,7 @@ func (p *Postgres) Promote() {
 	p.Must("SELECT pg_promote()")
 }
 
-func newPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgres, dir string)) *Postgres {
+func startPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgres, dir string)) *Postgres {
 	t.Helper()
 	p := &Postgres{endpoint: endpoint{ports.Reserve(t)}, opts: opts}
 	dir := serverDir(t)
@@ -99,10 +95,11 @@ func newPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgres
 			giveToServer(t, data)
 			initialize(p, data)
 		},
-		ready:   p.ping,
+		ready:   func() error { _, err := p.Query("SELECT 1"); return err },
 		attr:    serverAttributes(t),
 		signals: signalPostgres,
 	})
+	startAll(p)
 	return p
 }
 
@@ -191,11 +188,6 @@ func (p *Postgres) Terminate(condition string) int {
 	return len(rows)
 }
 
-func (p *Postgres) ping() error {
-	_, err := p.Query("SELECT 1")
-	return err
-}
-
 // A PgBouncer is a connection pooler in front of a server.
 type PgBouncer struct {
 	*Process
@@ -226,11 +218,8 @@ func StartPgBouncer(t testing.TB, p *Postgres) *PgBouncer {
 		paths:  []string{"/usr/sbin"},
 		args:   []string{path},
 		init:   func(data string) { giveToServer(t, data) },
-		ready: func() error {
-			_, err := queryPostgres(b.Addr(), "SELECT 1")
-			return err
-		},
-		attr: serverAttributes(t),
+		ready:  func() error { _, err := queryPostgres(b.Addr(), "SELECT 1"); return err },
+		attr:   serverAttributes(t),
 	})
 	startAll(b)
 	return b

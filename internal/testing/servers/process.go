@@ -177,19 +177,14 @@ func (p *Process) await() {
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.mu.Lock()
-	life := p.life
+	defer p.mu.Unlock()
 	if !p.running() {
-		p.mu.Unlock()
 		return
 	}
 	p.meant = true
-	err := p.signal(syscall.SIGKILL)
-	p.mu.Unlock()
-	if err != nil {
-		p.t.Fatalf("end %s: %v", p.prog.binary, err)
-	}
+	p.signal("end", syscall.SIGKILL)
 	select {
-	case <-life.Done():
+	case <-p.life.Done():
 	case <-time.After(exitLimit):
 		p.t.Fatalf("%s lives %v after SIGKILL; its log ends with:\n%s", p.prog.binary, exitLimit, p.Log())
 	}
@@ -200,9 +195,7 @@ func (p *Process) Stop() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.signal(signalStop); err != nil {
-		p.t.Fatalf("stop %s: %v", p.prog.binary, err)
-	}
+	p.signal("stop", signalStop)
 	p.stopped = true
 	for deadline := time.Now().Add(exitLimit); !asleep(p.cmd.Process.Pid); time.Sleep(startInterval) {
 		if time.Now().After(deadline) {
@@ -219,9 +212,7 @@ func (p *Process) Continue() {
 	if !p.stopped || !p.running() {
 		return
 	}
-	if err := p.signal(signalContinue); err != nil {
-		p.t.Fatalf("continue %s: %v", p.prog.binary, err)
-	}
+	p.signal("continue", signalContinue)
 	p.stopped = false
 }
 
@@ -298,14 +289,19 @@ func (p *Process) awake() bool {
 }
 
 // signal sends a signal to the server. The caller holds the mutex.
-func (p *Process) signal(sig syscall.Signal) error {
-	if !p.running() {
-		return errors.New("it does not run")
-	}
+func (p *Process) signal(what string, sig syscall.Signal) {
+	p.t.Helper()
+	send := signalGroup
 	if p.prog.signals != nil {
-		return p.prog.signals(p.cmd.Process, sig)
+		send = p.prog.signals
 	}
-	return signalGroup(p.cmd.Process, sig)
+	err := errors.New("it does not run")
+	if p.running() {
+		err = send(p.cmd.Process, sig)
+	}
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", what, p.prog.binary, err)
+	}
 }
 
 // Poll calls attempt, which must be bounded in time, until it returns nil, and fails the test after limit.

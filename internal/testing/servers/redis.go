@@ -2,6 +2,7 @@ package servers
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (o *RedisOptions) login() (user, password string) {
 	if len(o.ACL) > 0 {
 		return adminUser, adminPassword
 	}
-	return "", o.Password
+	return "default", o.Password
 }
 
 // A Redis is one redis-server, or one Sentinel.
@@ -88,10 +89,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 		config = append(config, "requirepass "+strconv.Quote(opts.Password))
 	}
 	if user, password := opts.login(); password != "" {
-		config = append(config, "masterauth "+strconv.Quote(password))
-		if user != "" {
-			config = append(config, "masteruser "+user)
-		}
+		config = append(config, "masterauth "+strconv.Quote(password), "masteruser "+user)
 	}
 	config = append(config, lines...)
 	config = append(config, opts.Config...)
@@ -101,7 +99,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 		binary: "redis-server",
 		args:   []string{path},
 		env:    opts.Env,
-		ready:  r.ping,
+		ready:  func() error { _, err := r.Do("PING"); return err },
 	})
 	return r
 }
@@ -192,11 +190,6 @@ func parseFields(text, separator string) map[string]string {
 	return fields
 }
 
-func (r *Redis) ping() error {
-	_, err := r.Do("PING")
-	return err
-}
-
 // each calls check for every running server and returns the first error.
 func each(nodes []*Redis, check func(*Redis) error) error {
 	for _, r := range awake(nodes) {
@@ -250,11 +243,7 @@ func DialRESP(addr string, config *tls.Config, user, password string) (*RESPConn
 	}
 	c := &RESPConn{Timeout: answerLimit, conn: conn, in: bufio.NewReader(conn)}
 	if password != "" {
-		auth := []string{"AUTH", password}
-		if user != "" {
-			auth = []string{"AUTH", user, password}
-		}
-		if _, err := c.Do(auth...); err != nil {
+		if _, err := c.Do("AUTH", cmp.Or(user, "default"), password); err != nil {
 			c.Close()
 			return nil, err
 		}

@@ -67,10 +67,9 @@ func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 				fmt.Sprintf("sentinel parallel-syncs %s 10", SentinelName),
 			)
 			if user, password := primary.opts.login(); password != "" {
-				if user != "" {
-					config = append(config, fmt.Sprintf("sentinel auth-user %s %s", SentinelName, user))
-				}
-				config = append(config, fmt.Sprintf("sentinel auth-pass %s %q", SentinelName, password))
+				config = append(config,
+					fmt.Sprintf("sentinel auth-user %s %s", SentinelName, user),
+					fmt.Sprintf("sentinel auth-pass %s %q", SentinelName, password))
 			}
 			writeLines(t, filepath.Join(data, file), config)
 		},
