@@ -139,18 +139,7 @@ func show(r *store.Refusal) string {
 // within polls without Queue until the name is granted, and fails the test after the limit.
 func (k *claim) within(limit time.Duration) {
 	k.s.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit+patience)
-	defer cancel()
-	var err error
-	ok := k.s.eventually(limit, func() bool {
-		var ans store.Answer
-		ans, err = k.try(ctx)
-		return err != nil || ans.Granted()
-	})
-	if err != nil {
-		k.s.Fatalf("Acquire: %v", err)
-	}
-	if !ok {
+	if !k.s.eventually(limit, func() bool { return k.ask().Granted() }) {
 		k.s.Fatalf("not granted within %v", limit)
 	}
 }
