@@ -32,11 +32,9 @@ func (r *Record) Note(t testing.TB, findings []store.Finding) []store.Finding {
 		case strings.Contains(fmt.Sprint(f), "%!"):
 			t.Errorf("a malformed text: %+v", f)
 		}
-		switch f.Level {
-		case store.LevelOK:
+		if f.Level == store.LevelOK {
 			r.good.Store(f.ID, true)
-		case store.LevelUnknown:
-		default:
+		} else if f.Level != store.LevelUnknown {
 			r.bad.Store(f.ID, true)
 		}
 	}

@@ -75,7 +75,13 @@ func (p *Proxy) Patient() { p.patient.Store(true) }
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cut()
+	if p.listener != nil {
+		p.listener.Close()
+		p.listener = nil
+	}
+	for c := range p.conns {
+		c.abortLocked()
+	}
 }
 
 // Heal ends all faults of both directions. Hooks that have not fired stay active.
@@ -104,9 +110,9 @@ func (p *Proxy) Open() int {
 // Close closes all connections, and waits for the goroutines. A hook must not call it.
 func (p *Proxy) Close() {
 	p.mu.Lock()
-	p.closed = true
-	p.cut()
+	p.closed = true // from now on, nothing listens again
 	p.mu.Unlock()
+	p.Cut()
 	p.cancel()
 	p.work.Wait()
 }
@@ -125,17 +131,6 @@ func (p *Proxy) listen() error {
 	p.listener = l
 	p.work.Go(func() { p.accept(l) })
 	return nil
-}
-
-// cut closes the listener and resets all connections. The caller holds the mutex.
-func (p *Proxy) cut() {
-	if p.listener != nil {
-		p.listener.Close()
-		p.listener = nil
-	}
-	for c := range p.conns {
-		c.abortLocked()
-	}
 }
 
 // wakeAll wakes every connection after a change of faults. The caller holds the mutex.

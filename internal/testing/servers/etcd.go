@@ -124,14 +124,9 @@ func (e *Etcd) prepare(t testing.TB, members string) {
 
 // builtTools returns where make puts the programs that it builds: .bin in a folder above the package under test.
 func builtTools() (dirs []string) {
-	dir, err := os.Getwd()
-	for err == nil {
+	dir, _ := os.Getwd() // "" after an error
+	for below := ""; dir != below; below, dir = dir, filepath.Dir(dir) {
 		dirs = append(dirs, filepath.Join(dir, ".bin"))
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			break
-		}
-		dir = parent
 	}
 	return dirs
 }
@@ -204,35 +199,33 @@ func (e *Etcd) EnableAuth(password string) {
 // Leader returns the leader. It waits until all running servers agree on it.
 func (c *EtcdCluster) Leader() *Etcd {
 	c.t.Helper()
-	return pollFor(c.t, startLimit, c.leader)
-}
-
-func (c *EtcdCluster) leader() (leader *Etcd, err error) {
-	id := ""
-	for _, e := range awake(c.Nodes) {
-		var status struct {
-			Header struct {
-				Member string `json:"member_id"`
-			} `json:"header"`
-			Leader string `json:"leader"`
+	return pollFor(c.t, startLimit, func() (leader *Etcd, err error) {
+		id := ""
+		for _, e := range awake(c.Nodes) {
+			var status struct {
+				Header struct {
+					Member string `json:"member_id"`
+				} `json:"header"`
+				Leader string `json:"leader"`
+			}
+			if err := e.Ask("/v3/maintenance/status", map[string]any{}, &status); err != nil {
+				return nil, err
+			}
+			switch {
+			case status.Leader == "" || status.Leader == "0":
+				return nil, fmt.Errorf("%s knows no leader", e.Addr())
+			case id != "" && id != status.Leader:
+				return nil, fmt.Errorf("servers do not agree on the leader")
+			}
+			if id = status.Leader; id == status.Header.Member {
+				leader = e
+			}
 		}
-		if err := e.Ask("/v3/maintenance/status", map[string]any{}, &status); err != nil {
-			return nil, err
+		if leader == nil {
+			err = fmt.Errorf("the leader %s is not up", id)
 		}
-		switch {
-		case status.Leader == "" || status.Leader == "0":
-			return nil, fmt.Errorf("%s knows no leader", e.Addr())
-		case id != "" && id != status.Leader:
-			return nil, fmt.Errorf("servers do not agree on the leader")
-		}
-		if id = status.Leader; id == status.Header.Member {
-			leader = e
-		}
-	}
-	if leader == nil {
-		return nil, fmt.Errorf("the leader %s is not up", id)
-	}
-	return leader, nil
+		return leader, err
+	})
 }
 
 // Followers returns the servers that are not the leader.

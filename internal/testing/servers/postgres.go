@@ -183,9 +183,8 @@ func (p *Postgres) Value(sql string) string {
 // Terminate ends the server processes of clients that match a condition on pg_stat_activity, and counts them.
 func (p *Postgres) Terminate(condition string) int {
 	p.t.Helper()
-	rows := p.Must("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity" +
-		" WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND " + condition)
-	return len(rows)
+	return len(p.Must("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity" +
+		" WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND " + condition))
 }
 
 // A PgBouncer is a connection pooler in front of a server.

@@ -138,7 +138,9 @@ func (p *Process) launch() {
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.prog.binary, err)
 	}
-	first := p.cmd == nil
+	if p.cmd == nil {
+		p.t.Cleanup(p.end)
+	}
 	life, ended := context.WithCancel(context.Background())
 	p.cmd, p.life, p.meant, p.stopped = cmd, life, false, false
 	go func() {
@@ -146,9 +148,6 @@ func (p *Process) launch() {
 		cmd.Wait()
 		signalGroup(cmd.Process, syscall.SIGKILL) // ends remaining children
 	}()
-	if first {
-		p.t.Cleanup(p.end)
-	}
 }
 
 func (p *Process) await() {

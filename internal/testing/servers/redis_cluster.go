@@ -196,16 +196,13 @@ func (c *Cluster) Addrs() []string { return addrs(c.Nodes) }
 // Primary returns the node that serves a key. It waits for the end of a failover.
 func (c *Cluster) Primary(key string) *Redis {
 	c.t.Helper()
-	return pollFor(c.t, settleLimit, func() (*Redis, error) { return c.primary(key) })
-}
-
-// primary returns the only node that does not redirect a command for a key.
-func (c *Cluster) primary(key string) (*Redis, error) {
-	err := fmt.Errorf("no node is running")
-	for _, r := range awake(c.Nodes) {
-		if _, err = r.Do("TYPE", key); err == nil {
-			return r, nil
+	return pollFor(c.t, settleLimit, func() (*Redis, error) {
+		err := fmt.Errorf("no node is running")
+		for _, r := range awake(c.Nodes) {
+			if _, err = r.Do("TYPE", key); err == nil { // the others redirect it
+				return r, nil
+			}
 		}
-	}
-	return nil, fmt.Errorf("no node serves %q: %w", key, err)
+		return nil, fmt.Errorf("no node serves %q: %w", key, err)
+	})
 }

@@ -117,13 +117,7 @@ func (g *SentinelGroup) AwaitFailover(old *Redis) *Redis {
 // AwaitReplicas waits until all other running nodes follow the primary.
 func (g *SentinelGroup) AwaitReplicas() {
 	g.t.Helper()
-	Poll(g.t, settleLimit, func() error {
-		primary, err := g.primary()
-		if err != nil {
-			return err
-		}
-		return hasReplicas(primary, len(awake(g.Nodes))-1)
-	})
+	Poll(g.t, settleLimit, func() error { return hasReplicas(g.Primary(), len(awake(g.Nodes))-1) })
 }
 
 // AwaitSentinels waits until running Sentinels know each other and could promote any running replica.

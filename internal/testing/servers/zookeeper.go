@@ -99,14 +99,12 @@ func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOpti
 	}, peers...)
 	path := filepath.Join(dir, "zoo.cfg")
 	writeLines(t, path, append(config, opts.Config...))
-	args := []string{
+	args := slices.Concat([]string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", // safe against SIGKILL, because the kernel keeps what was written
 		"-Dzookeeper.jmx.log4j.disable=true",
 		"-Dznode.container.checkIntervalMs=1000", // removes empty containers earlier than after a minute
-	}
-	args = append(args, opts.Java...)
-	args = append(args, "-cp", jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path)
+	}, opts.Java, []string{"-cp", jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path})
 	z := &ZooKeeper{endpoint: endpoint{port}}
 	z.Process = newProcess(t, dir, program{
 		binary: "java",
