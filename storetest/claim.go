@@ -94,7 +94,7 @@ func (k *claim) ask() store.Answer {
 	k.s.Helper()
 	ans, err := k.attempt()
 	if err != nil {
-		k.s.Fatalf("Acquire: %v", err)
+		k.s.Fatalf("Acquire %q: %v", k.req.Name, err)
 	}
 	return ans
 }
@@ -102,7 +102,7 @@ func (k *claim) ask() store.Answer {
 func (k *claim) granted() *claim {
 	k.s.Helper()
 	if ans := k.ask(); !ans.Granted() {
-		k.s.Fatalf("Acquire: refused, want a grant: %s", show(ans.Refusal))
+		k.s.Fatalf("Acquire %q: refused, want a grant: %s", k.req.Name, show(ans.Refusal))
 	}
 	return k
 }

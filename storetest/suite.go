@@ -29,6 +29,7 @@
 package storetest
 
 import (
+	"cmp"
 	"runtime"
 	"slices"
 	"sync"
@@ -132,18 +133,14 @@ func (h Harness) target(t *testing.T) target {
 	if h.Around == nil {
 		h.Around = func(t *testing.T, test func(t *testing.T)) { test(t) }
 	}
-	if h.Slack == 0 {
-		h.Slack = 2 * time.Second
-	}
+	h.Slack = cmp.Or(h.Slack, 2*time.Second)
 	g := target{Harness: h, long: eternity}
 	h.Around(t, func(t *testing.T) { // not a subtest, so that -run cannot leave it out
 		c := h.Open(t)
 		g.caps = c.Capabilities()
 		closeStores(t, c)
 	})
-	if h.TTL == 0 {
-		g.TTL = max(time.Second, g.caps.MinTTL)
-	}
+	g.TTL = cmp.Or(h.TTL, max(time.Second, g.caps.MinTTL))
 	if g.caps.MaxTTL > 0 {
 		g.long = min(g.long, g.caps.MaxTTL)
 	}
