@@ -43,10 +43,7 @@ func (h *History) Overlaps() []Violation {
 // even a paused or dead one, last knew, unless the lease was ended on purpose.
 func (h *History) EarlyGrants() []Violation {
 	return h.overlaps("S4", "early grant", func(hold *Hold) time.Duration {
-		if hold.Unlock > 0 {
-			return min(hold.Deadline, hold.Unlock)
-		}
-		return hold.Deadline
+		return min(hold.Deadline, cmp.Or(hold.Unlock, never))
 	})
 }
 
