@@ -105,22 +105,19 @@ func (p *pipe) write(to net.Conn) {
 // next takes a chunk that may be forwarded from the queue, or returns false when the connection has ended.
 func (p *pipe) next() (c chunk, ok bool) {
 	for {
-		wait := time.Duration(-1)
+		var due <-chan time.Time
 		p.conn.proxy.mu.Lock()
 		if len(p.queue) > 0 && p.link.mode == pass {
-			wait = time.Until(p.queue[0].arrived.Add(p.link.delay))
+			wait := time.Until(p.queue[0].arrived.Add(p.link.delay))
 			if wait <= 0 {
 				c, p.queue = p.queue[0], p.queue[1:]
 				p.size -= len(c.data)
 				p.conn.proxy.mu.Unlock()
 				return c, p.conn.life.Err() == nil
 			}
-		}
-		p.conn.proxy.mu.Unlock()
-		var due <-chan time.Time
-		if wait > 0 {
 			due = time.After(wait)
 		}
+		p.conn.proxy.mu.Unlock()
 		select {
 		case <-p.wake:
 		case <-due:

@@ -84,7 +84,13 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 		"enable-debug-command local",
 	)
 	if len(opts.ACL) > 0 {
-		config = append(config, "aclfile "+strconv.Quote(r.writeACL(t, dir)))
+		users := []string{fmt.Sprintf("user %s on >%s ~* &* +@all", adminUser, adminPassword)}
+		if opts.Password != "" {
+			users = append(users, fmt.Sprintf("user default on >%s ~* &* +@all", opts.Password))
+		}
+		path := filepath.Join(dir, "users.acl")
+		writeLines(t, path, append(users, opts.ACL...))
+		config = append(config, "aclfile "+strconv.Quote(path))
 	} else if opts.Password != "" {
 		config = append(config, "requirepass "+strconv.Quote(opts.Password))
 	}
@@ -120,18 +126,6 @@ func (r *Redis) commonConfig() []string {
 		"tls-auth-clients optional",
 		"tls-replication yes",
 	)
-}
-
-// writeACL writes the users of the options and the user of this package.
-func (r *Redis) writeACL(t testing.TB, dir string) string {
-	t.Helper()
-	lines := []string{fmt.Sprintf("user %s on >%s ~* &* +@all", adminUser, adminPassword)}
-	if r.opts.Password != "" {
-		lines = append(lines, fmt.Sprintf("user default on >%s ~* &* +@all", r.opts.Password))
-	}
-	path := filepath.Join(dir, "users.acl")
-	writeLines(t, path, append(lines, r.opts.ACL...))
-	return path
 }
 
 // Dial opens a connection with all rights.
@@ -190,14 +184,17 @@ func parseFields(text, separator string) map[string]string {
 	return fields
 }
 
-// each calls check for every running server and returns the first error.
-func each(nodes []*Redis, check func(*Redis) error) error {
-	for _, r := range awake(nodes) {
-		if err := check(r); err != nil {
-			return err
+// pollEach is like Poll, with a check that must succeed for all running servers in one attempt.
+func pollEach(t testing.TB, nodes []*Redis, check func(*Redis) error) {
+	t.Helper()
+	Poll(t, settleLimit, func() error {
+		for _, r := range awake(nodes) {
+			if err := check(r); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func yesNo(b bool) string {
@@ -305,18 +302,15 @@ func (c *RESPConn) read() (any, error) {
 		return RESPError(rest), nil
 	case ':':
 		return strconv.ParseInt(rest, 10, 64)
-	case '$':
+	case '$', '*':
 		n, err := strconv.Atoi(rest)
 		if err != nil || n < 0 {
 			return nil, err
 		}
-		data := make([]byte, n+len("\r\n"))
-		_, err = io.ReadFull(c.in, data)
-		return string(data[:n]), err
-	case '*':
-		n, err := strconv.Atoi(rest)
-		if err != nil || n < 0 {
-			return nil, err
+		if kind == '$' {
+			data := make([]byte, n+len("\r\n"))
+			_, err = io.ReadFull(c.in, data)
+			return string(data[:n]), err
 		}
 		values := make([]any, n)
 		for i := range values {

@@ -40,13 +40,11 @@ func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
 		replica.Must("CLUSTER", "REPLICATE", c.Nodes[i].Must("CLUSTER", "MYID").(string))
 	}
 	c.AwaitOK()
-	Poll(t, settleLimit, func() error { // otherwise a failover might not get enough votes
-		return each(c.Nodes, func(r *Redis) error {
-			if nodes := r.Must("CLUSTER", "NODES").(string); strings.Count(nodes, "slave") != clusterPrimaries {
-				return fmt.Errorf("%s does not know all replicas:\n%s", r.Addr(), nodes)
-			}
-			return nil
-		})
+	pollEach(t, c.Nodes, func(r *Redis) error { // otherwise a failover might not get enough votes
+		if nodes := r.Must("CLUSTER", "NODES").(string); strings.Count(nodes, "slave") != clusterPrimaries {
+			return fmt.Errorf("%s does not know all replicas:\n%s", r.Addr(), nodes)
+		}
+		return nil
 	})
 	return c
 }
@@ -80,7 +78,7 @@ func (c *Cluster) join() {
 			r.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.Port), strconv.Itoa(other.bus))
 		}
 	}
-	Poll(c.t, settleLimit, func() error { return each(c.Nodes, c.knowsAll) })
+	pollEach(c.t, c.Nodes, c.knowsAll)
 }
 
 // knowsAll returns an error unless a node has shaken hands with all others and knows all slots.
@@ -102,7 +100,7 @@ func (c *Cluster) knowsAll(r *Redis) error {
 // AwaitOK waits until all running nodes report a healthy Cluster, and replicas follow a primary.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
-	Poll(c.t, settleLimit, func() error { return each(c.Nodes, clusterOK) })
+	pollEach(c.t, c.Nodes, clusterOK)
 }
 
 func clusterOK(r *Redis) error {
@@ -168,13 +166,11 @@ func (c *Cluster) MoveSlot(key string) (moveKeys, finish func()) {
 		for _, r := range []*Redis{to, from} { // the others are told by these
 			r.Must("CLUSTER", "SETSLOT", slot, "NODE", toID)
 		}
-		Poll(c.t, settleLimit, func() error {
-			return each(c.Nodes, func(r *Redis) error {
-				if _, err := r.Do("TYPE", key); r != to && !strings.Contains(fmt.Sprint(err), to.Addr()) {
-					return fmt.Errorf("%s does not know that slot %s has moved to %s: %v", r.Addr(), slot, to.Addr(), err)
-				}
-				return nil
-			})
+		pollEach(c.t, c.Nodes, func(r *Redis) error {
+			if _, err := r.Do("TYPE", key); r != to && !strings.Contains(fmt.Sprint(err), to.Addr()) {
+				return fmt.Errorf("%s does not know that slot %s has moved to %s: %v", r.Addr(), slot, to.Addr(), err)
+			}
+			return nil
 		})
 	}
 }

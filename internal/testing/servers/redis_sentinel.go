@@ -123,12 +123,10 @@ func (g *SentinelGroup) AwaitReplicas() {
 // AwaitSentinels waits until running Sentinels know each other and could promote any running replica.
 func (g *SentinelGroup) AwaitSentinels() {
 	g.t.Helper()
-	Poll(g.t, settleLimit, func() error {
-		return each(g.Sentinels, func(s *Redis) error {
-			return knowsAll(s, len(awake(g.Nodes))-1, len(awake(g.Sentinels))-1)
-		})
+	pollEach(g.t, g.Sentinels, func(s *Redis) error {
+		return knowsAll(s, len(awake(g.Nodes))-1, len(awake(g.Sentinels))-1)
 	})
-	must(g.t, each(g.Sentinels, (*Redis).patient))
+	pollEach(g.t, g.Sentinels, (*Redis).patient)
 }
 
 func (g *SentinelGroup) primary() (*Redis, error) {
