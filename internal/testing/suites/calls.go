@@ -36,18 +36,15 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 func Client(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.Client {
 	t.Helper()
 	c, err := holdfast.New(s, opts...)
-	return opened(t, c, err)
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // openURL opens a client, which is closed at the end of the test.
 func openURL(t testing.TB, url string) *holdfast.Client {
 	t.Helper()
 	c, err := holdfast.Open(Limited(t), url)
-	return opened(t, c, err)
-}
-
-func opened(t testing.TB, c *holdfast.Client, err error) *holdfast.Client {
-	t.Helper()
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c

@@ -1,6 +1,7 @@
 package suites
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,11 +55,7 @@ func HungServer(t *testing.T, s, other store.Store, stop func() (goOn func())) {
 	defer goOn()
 	calls := Calls(s, held)
 	calls["Wait"] = func(ctx context.Context) error {
-		err := s.Wait(ctx, waits.Name, waits.ID)
-		if err == nil { // it may return for no reason
-			err = context.DeadlineExceeded
-		}
-		return err
+		return cmp.Or(s.Wait(ctx, waits.Name, waits.ID), context.DeadlineExceeded) // it may return for no reason
 	}
 	for name, call := range calls {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
