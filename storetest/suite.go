@@ -107,13 +107,13 @@ func Run(t *testing.T, h Harness) {
 	if !sound {
 		return // the results of other tests would be meaningless
 	}
+	alone := topics
 	if h.Parallel > 0 {
-		g.runBeside(t)
+		quiet := slices.IndexFunc(topics, func(c topic) bool { return c.name == quietTopic })
+		g.runBeside(t, slices.Concat(topics[:quiet], topics[quiet+1:]))
+		alone = topics[quiet : quiet+1]
 	}
-	for _, topic := range topics {
-		if h.Parallel > 0 && topic.name != quietTopic {
-			continue
-		}
+	for _, topic := range alone {
 		t.Run(topic.name, func(t *testing.T) {
 			for _, test := range topic.declared(g.caps) {
 				g.run(t, test, (*suite).end)
@@ -147,15 +147,12 @@ func (h Harness) target(t *testing.T) target {
 	return g
 }
 
-// runBeside runs the other tests in parallel, and counts goroutines once for all of them.
-func (g target) runBeside(t *testing.T) {
+// runBeside runs the tests of topics in parallel, and counts goroutines once for all of them.
+func (g target) runBeside(t *testing.T, topics []topic) {
 	all := &suite{T: t, target: g, goroutines: runtime.NumGoroutine()}
 	turns := make(chan struct{}, g.Parallel)
 	var wg sync.WaitGroup
 	for _, topic := range topics {
-		if topic.name == quietTopic {
-			continue
-		}
 		wg.Go(func() {
 			t.Run(topic.name, func(t *testing.T) {
 				var wg sync.WaitGroup

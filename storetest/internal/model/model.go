@@ -156,15 +156,19 @@ func (m *Model) step(name string, at Span, apply func(s *state) error) error {
 
 // now returns copies of the states that a name may have during a call.
 func (m *Model) now(name string, at Span) []*state {
-	old := m.states[name]
-	if len(old) == 0 {
-		old = []*state{{}}
-	}
 	var all []*state
-	for _, s := range old {
+	for _, s := range m.before(name) {
 		all = append(all, m.expire(s, at)...)
 	}
 	return merge(m.push(all, at))
+}
+
+// before returns the states of a name after the last call.
+func (m *Model) before(name string) []*state {
+	if all := m.states[name]; len(all) > 0 {
+		return all
+	}
+	return []*state{{}}
 }
 
 // expire returns the states that follow by time alone. What is about over may be there or not.
@@ -283,16 +287,11 @@ func (m *Model) MayBePushed(at Span, name string, id store.ID) bool {
 
 // Holds reports whether an identity is a holder in the first state. It guides the choice of calls.
 func (m *Model) Holds(name string, id store.ID) bool {
-	return len(m.states[name]) > 0 && m.states[name][0].holder(id) != nil
+	return m.before(name)[0].holder(id) != nil
 }
 
 // Waiters returns the number of waiters in the first state of a name. It guides the choice of calls.
-func (m *Model) Waiters(name string) int {
-	if len(m.states[name]) == 0 {
-		return 0
-	}
-	return len(m.states[name][0].queue)
-}
+func (m *Model) Waiters(name string) int { return len(m.before(name)[0].queue) }
 
 // Highest returns a token that no grant of the name exceeds.
 func (m *Model) Highest(name string) (highest int64) {
