@@ -35,15 +35,11 @@ const Short = 2 * time.Second
 // patience is how long a step waits for an instance. It is long enough for a busy machine.
 const patience = time.Minute
 
-// Names of the environment variables of an instance.
-const (
-	exampleEnv = "HOLDFAST_EXAMPLE"
-	dataEnv    = "HOLDFAST_EXAMPLE_DATA"
-	ttlEnv     = "HOLDFAST_EXAMPLE_TTL"
-)
+// instanceEnv is an environment variable that only instances have.
+const instanceEnv = "HOLDFAST_EXAMPLE"
 
 // IsInstance reports whether a Stage has started this process. In a test, TestMain calls main then.
-func IsInstance() bool { return os.Getenv(exampleEnv) != "" }
+func IsInstance() bool { return os.Getenv(instanceEnv) != "" }
 
 // An Instance is what one process of an example has.
 type Instance struct {
@@ -56,9 +52,7 @@ type Instance struct {
 }
 
 // Is reports whether an argument of the instance is arg.
-func (i *Instance) Is(arg string) bool {
-	return strings.Contains(" "+strings.Join(i.Args, " ")+" ", " "+arg+" ")
-}
+func (i *Instance) Is(arg string) bool { return slices.Contains(i.Args, arg) }
 
 // Stop tells the stage where the instance is, and waits for an order to go on.
 func (i *Instance) Stop(where string) {
@@ -69,33 +63,33 @@ func (i *Instance) Stop(where string) {
 	}
 }
 
-func run(play func(*Instance) error) error {
+// run runs an instance. Its arguments are its name, the TTL, the file of the database, and Args.
+func (e Example) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
 	orders := make(chan string, 10)
 	go func() {
-		defer cancel()
+		defer stop()
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			orders <- lines.Text()
 		}
 	}()
-	i := &Instance{Ctx: ctx, Name: os.Args[1], Args: os.Args[2:], Orders: orders}
-	ttl, err := time.ParseDuration(os.Getenv(ttlEnv))
+	i := &Instance{Ctx: ctx, Name: os.Args[1], Args: os.Args[4:], Orders: orders}
+	ttl, err := time.ParseDuration(os.Args[2])
 	if err != nil {
 		return err
 	}
-	i.Locks, err = holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-"+os.Getenv(exampleEnv)+":"), holdfast.WithOwner(i.Name), holdfast.WithTTL(ttl))
+	i.Locks, err = holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"),
+		holdfast.WithPrefix("example-"+e.Name+":"), holdfast.WithOwner(i.Name), holdfast.WithTTL(ttl))
 	if err != nil {
 		return err
 	}
 	defer i.Locks.Close()
-	if i.DB, err = openDatabase(os.Getenv(dataEnv)); err != nil {
+	if i.DB, err = openDatabase(os.Args[3]); err != nil {
 		return err
 	}
 	defer i.DB.Close()
 	i.Stop("before the start")
-	return play(i)
+	return e.Instance(i)
 }
 
 // openDatabase opens the database of an example, which all instances share. It is a separate file,
@@ -119,7 +113,7 @@ type Example struct {
 func (e Example) Main() {
 	var err error
 	if IsInstance() {
-		err = run(e.Instance)
+		err = e.run()
 	} else {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // so that it cleans up
 		defer stop()
@@ -137,12 +131,10 @@ func (e Example) Main() {
 // On plays the demonstration with the locks on a store, or in a temporary SQLite file if the URL is
 // empty.
 func (e Example) On(ctx context.Context, out io.Writer, store string) (proof string, err error) {
-	s := &Stage{Ctx: ctx, Out: out, example: e.Name}
+	s := &Stage{Ctx: ctx, Out: out}
 	defer func() {
 		s.close()
 		os.RemoveAll(s.folder)
-	}()
-	defer func() {
 		problem := recover()
 		if f, ok := problem.(failure); ok {
 			err = fmt.Errorf("%s: %w", s.title, f.error)
@@ -163,10 +155,9 @@ type Stage struct {
 	TTL time.Duration // of instances that start
 	DB  *sql.DB       // of the current part
 
-	example, store, folder, title string
-	parts                         int
-
-	instances map[string]*instance
+	store, folder, title, data string
+	parts                      int
+	instances                  map[string]*instance
 
 	mu    sync.Mutex
 	lines []line // of output that were not awaited yet
@@ -175,8 +166,7 @@ type Stage struct {
 type instance struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	done  chan struct{} // closed when it has ended
-	err   error         // once done
+	ended context.Context // its cause is the error of the process, or context.Canceled if there is none
 }
 
 type line struct{ name, text string }
@@ -203,20 +193,19 @@ func (s *Stage) Part(title, schema string) {
 	s.parts++
 	s.title, s.TTL, s.lines, s.instances = title, holdfast.DefaultTTL, nil, make(map[string]*instance)
 	fmt.Fprintf(s.Out, "\n%d. %s\n", s.parts, title)
+	s.data = filepath.Join(s.folder, fmt.Sprintf("data%d.db", s.parts))
 	var err error
-	s.DB, err = openDatabase(s.data())
+	s.DB, err = openDatabase(s.data)
 	s.Check(err)
 	_, err = s.DB.ExecContext(s.Ctx, schema)
 	s.Check(err)
 	s.Check(sqlfence.SQLite.CreateTable(s.Ctx, s.DB))
 }
 
-func (s *Stage) data() string { return filepath.Join(s.folder, fmt.Sprintf("data%d.db", s.parts)) }
-
 func (s *Stage) close() {
 	for _, i := range s.instances {
 		i.cmd.Process.Kill()
-		<-i.done
+		<-i.ended.Done()
 	}
 	if s.DB != nil {
 		s.DB.Close()
@@ -241,32 +230,30 @@ func (s *Stage) Until(what string, ok func() bool) {
 func (s *Stage) Ready(name string, args ...string) {
 	self, err := os.Executable()
 	s.Check(err)
-	cmd := exec.Command(self, append([]string{name}, args...)...)
-	cmd.Env = append(os.Environ(), exampleEnv+"="+s.example, "HOLDFAST_STORE="+s.store, dataEnv+"="+s.data(), ttlEnv+"="+s.TTL.String())
+	cmd := exec.Command(self, append([]string{name, s.TTL.String(), s.data}, args...)...)
+	cmd.Env = append(os.Environ(), instanceEnv+"=yes", "HOLDFAST_STORE="+s.store)
 	stdin, err := cmd.StdinPipe()
 	s.Check(err)
 	output, err := cmd.StdoutPipe()
 	s.Check(err)
 	cmd.Stderr = cmd.Stdout
 	s.Check(cmd.Start())
-	i := &instance{cmd: cmd, stdin: stdin, done: make(chan struct{})}
-	s.instances[name] = i
+	ended, end := context.WithCancelCause(context.Background())
+	s.instances[name] = &instance{cmd, stdin, ended}
 	go func() {
 		for lines := bufio.NewScanner(output); lines.Scan(); {
 			s.print(name, lines.Text())
-			s.mu.Lock()
-			s.lines = append(s.lines, line{name, lines.Text()})
-			s.mu.Unlock()
 		}
-		i.err = cmd.Wait()
-		close(i.done)
+		end(cmd.Wait())
 	}()
 	s.Await(name, "stopped before the start")
 }
 
+// print prints a line, and keeps it for Await.
 func (s *Stage) print(name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lines = append(s.lines, line{name, text})
 	fmt.Fprintf(s.Out, "   %-2s %s\n", name, text)
 }
 
@@ -285,29 +272,20 @@ func (s *Stage) AwaitAny(prefix string) (name string) {
 
 func (s *Stage) await(prefix string, names ...string) (name, rest string) {
 	s.Until(fmt.Sprintf("%v print %q", names, prefix), func() bool {
-		ended := !slices.ContainsFunc(names, func(name string) bool { return !s.instances[name].ended() })
+		ended := !slices.ContainsFunc(names, func(name string) bool { return s.instances[name].ended.Err() == nil })
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for n, l := range s.lines {
-			if text, ok := strings.CutPrefix(l.text, prefix); ok && slices.Contains(names, l.name) {
-				s.lines = slices.Delete(s.lines, n, n+1)
-				name, rest = l.name, text
-				return true
-			}
+		n := slices.IndexFunc(s.lines, func(l line) bool {
+			return strings.HasPrefix(l.text, prefix) && slices.Contains(names, l.name)
+		})
+		s.Want(n >= 0 || !ended, "%v ended and did not print %q", names, prefix)
+		if n >= 0 {
+			name, rest = s.lines[n].name, strings.TrimPrefix(s.lines[n].text, prefix)
+			s.lines = slices.Delete(s.lines, n, n+1)
 		}
-		s.Want(!ended, "%v ended and did not print %q", names, prefix)
-		return false
+		return n >= 0
 	})
 	return name, rest
-}
-
-func (i *instance) ended() bool {
-	select {
-	case <-i.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // Tell sends an order to instances: to start, or to go on.
@@ -321,11 +299,10 @@ func (s *Stage) Tell(order string, names ...string) {
 // AwaitEnd waits until instances have ended without an error.
 func (s *Stage) AwaitEnd(names ...string) {
 	for _, name := range names {
-		i := s.instances[name]
-		s.Until(name+" ends", i.ended)
-		if i.err != nil {
-			s.Check(fmt.Errorf("instance %s: %w", name, i.err))
-		}
+		ended := s.instances[name].ended
+		s.Until(name+" ends", func() bool { return ended.Err() != nil })
+		err := context.Cause(ended)
+		s.Want(err == context.Canceled, "instance %s: %w", name, err)
 	}
 }
 
@@ -333,7 +310,7 @@ func (s *Stage) AwaitEnd(names ...string) {
 // it has ended.
 func (s *Stage) Kill(name string) {
 	s.signal(name, "KILL", "killed")
-	<-s.instances[name].done
+	<-s.instances[name].ended.Done()
 }
 
 // Terminate asks an instance to end, as kill and a deployment do.
