@@ -102,13 +102,12 @@ func play(s *fleet.Stage) (proof string) {
 		s.Ready("a", mode, "1,2,50", "pause")
 		s.Ready("b", mode, "1,3,200")
 		s.Tell("start", "a")
-		s.Await("a", "stopped")
-		s.Suspend("a")
+		s.Suspend("a", "when it has read the balances")
 		s.Tell("start", "b")
 		s.AwaitEnd("b")
 		s.Resume("a")
 		if mode == "fenced" {
-			s.Await("a", "refused")
+			s.Await("refused", "a")
 		}
 		return balances(s, "a")
 	}

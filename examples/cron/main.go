@@ -106,7 +106,7 @@ func runs(s *fleet.Stage, n int, locked bool) (all, different int) {
 	s.Tell("start", hosts...)
 	left := hosts
 	if locked {
-		killed := s.AwaitAny("stopped in")
+		killed := s.Await("stopped in").Name
 		s.Kill(killed)
 		left = slices.DeleteFunc(slices.Clone(hosts), func(host string) bool { return host == killed })
 	}

@@ -56,21 +56,21 @@ func play(s *fleet.Stage) (proof string) {
 	for _, name := range names {
 		s.Ready(name)
 		s.Tell("start", name)
-		urls[name] = s.Await(name, "listening on ")
+		urls[name] = s.Await("listening on ", name).Text
 	}
 	works := func(name string) {
 		s.Until(name+" works", func() bool { return s.Int("SELECT count(*) FROM work WHERE leader = ?", name) >= 5 })
 	}
-	first := s.AwaitAny("leading")
+	first := s.Await("leading").Name
 	works(first)
 
 	// Stop the leader as a deployment does, while it works on a request.
 	reply := make(chan error, 1)
 	go func() { reply <- get(urls[first] + "/leader?after=" + slowRequest.String()) }()
-	s.Await(first, "works on a request")
+	s.Await("works on a request", first)
 	begin := time.Now()
 	s.Terminate(first)
-	second := s.AwaitAny("leading")
+	second := s.Await("leading").Name
 	afterStop := time.Since(begin)
 	s.Want(afterStop < slowRequest, "takeover %v after a stop: the next leader waited for the requests of the one before", afterStop)
 	s.Check(<-reply)
@@ -82,22 +82,17 @@ func play(s *fleet.Stage) (proof string) {
 	s.Tell("wait", followers...)
 	begin = time.Now()
 	s.Kill(second)
-	third := s.AwaitAny("leading")
+	third := s.Await("leading").Name
 	afterCrash := time.Since(begin)
 	s.Want(afterCrash < fleet.Short+time.Second, "takeover %v after a crash, later than the TTL of %v", afterCrash, fleet.Short)
 
 	// Pause the leader for longer than the TTL.
-	s.Await(third, "stopped after")
-	s.Suspend(third)
-	fourth := followers[0]
-	if fourth == third {
-		fourth = followers[1]
-	}
-	s.Await(fourth, "leading")
+	s.Suspend(third, "after a piece of work")
+	fourth := s.Await("leading").Name
 	s.Tell("go on", fourth)
 	works(fourth)
 	s.Resume(third)
-	s.Await(third, "stopped working: ")
+	s.Await("stopped working: ", third)
 	s.Terminate(third)
 	s.Terminate(fourth)
 	s.AwaitEnd(third, fourth)

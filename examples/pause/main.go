@@ -73,12 +73,11 @@ func suspended(s *fleet.Stage, title string, file *storage, handler http.Handler
 	s.Ready("a", server.URL, "pause")
 	s.Ready("b", server.URL)
 	s.Tell("start", "a")
-	s.Await("a", "stopped in")
-	s.Suspend("a")
+	s.Suspend("a", "in the middle of the report")
 	s.Tell("start", "b")
-	s.Await("b", "ended: report written")
+	s.Await("ended: report written", "b")
 	s.Resume("a")
-	outcome = s.Await("a", "ended: ")
+	outcome = s.Await("ended: ", "a").Text
 	s.AwaitEnd("a", "b")
 	fmt.Fprintln(s.Out, "   the file:")
 	for _, line := range file.lines {

@@ -30,7 +30,7 @@ func instance(i *fleet.Instance) error {
 	s := newService(i.Locks, i.DB)
 	var first sync.Once
 	stop := func(where string) {
-		if i.Is(where) {
+		if i.Name == "a" && i.Is(where) {
 			first.Do(func() { i.Stop(where + " the INSERT") })
 		}
 	}
@@ -73,11 +73,12 @@ func crowd(s *fleet.Stage, title, schema, stopAt, mode string, kill bool) (rows 
 	if kill {
 		s.TTL = fleet.Short
 	}
-	s.Ready("a", mode, stopAt)
-	s.Ready("b", mode)
-	s.Ready("c", mode)
-	s.Tell("start", "a", "b", "c")
-	urls := []string{s.Await("a", "listening on "), s.Await("b", "listening on "), s.Await("c", "listening on ")}
+	var urls []string
+	for _, name := range []string{"a", "b", "c"} {
+		s.Ready(name, mode, stopAt)
+		s.Tell("start", name)
+		urls = append(urls, s.Await("listening on ", name).Text)
+	}
 
 	// Use a new number each time, because the store remembers those of earlier runs.
 	query := "/register?" + url.Values{"phone": {fmt.Sprintf("+86188%08d", rand.IntN(1e8))}}.Encode()
@@ -86,7 +87,7 @@ func crowd(s *fleet.Stage, title, schema, stopAt, mode string, kill bool) (rows 
 	for n := range requests {
 		all.Go(func() { ids[n], errs[n] = post(s.Ctx, urls, n, query) })
 		if n == 0 {
-			s.Await("a", "stopped")
+			s.Await("stopped", "a")
 		}
 	}
 	if kill {

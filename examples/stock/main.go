@@ -86,15 +86,14 @@ func sale(s *fleet.Stage, title, mode string, suspendOne bool) (orders, refused 
 	begin := time.Now()
 	s.Tell("start", "a")
 	if suspendOne {
-		s.Await("a", "stopped")
-		s.Suspend("a")
+		s.Suspend("a", "while it charges a card")
 	}
 	s.Tell("start", "b", "c")
 	for _, name := range []string{"b", "c", "a"} {
 		if suspendOne && name == "a" {
 			s.Resume("a")
 		}
-		n, err := strconv.Atoi(s.Await(name, "closed, refused: "))
+		n, err := strconv.Atoi(s.Await("closed, refused: ", name).Text)
 		s.Check(err)
 		refused += n
 	}

@@ -160,7 +160,7 @@ type Stage struct {
 	instances                  map[string]*instance
 
 	mu    sync.Mutex
-	lines []line // of output that were not awaited yet
+	lines []Line // that were not awaited yet
 }
 
 type instance struct {
@@ -169,7 +169,8 @@ type instance struct {
 	ended context.Context // its cause is the error of the process, or context.Canceled if there is none
 }
 
-type line struct{ name, text string }
+// A Line is a line that an instance has printed.
+type Line struct{ Name, Text string }
 
 type failure struct{ error }
 
@@ -246,46 +247,38 @@ func (s *Stage) Ready(name string, args ...string) {
 		}
 		end(cmd.Wait())
 	}()
-	s.Await(name, "stopped before the start")
+	s.Await("stopped before the start", name)
 }
 
 // print prints a line, and keeps it for Await.
 func (s *Stage) print(name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lines = append(s.lines, line{name, text})
+	s.lines = append(s.lines, Line{name, text})
 	fmt.Fprintf(s.Out, "   %-2s %s\n", name, text)
 }
 
-// Await waits for a line of an instance that starts with prefix, and returns the rest of the line.
-// Each line is returned once.
-func (s *Stage) Await(name, prefix string) (rest string) {
-	_, rest = s.await(prefix, name)
-	return rest
-}
-
-// AwaitAny waits for a line of any instance that starts with prefix, and returns its name.
-func (s *Stage) AwaitAny(prefix string) (name string) {
-	name, _ = s.await(prefix, slices.Collect(maps.Keys(s.instances))...)
-	return name
-}
-
-func (s *Stage) await(prefix string, names ...string) (name, rest string) {
+// Await waits for a line that starts with prefix, of any of the named instances, or of all if none is
+// named. It returns the line without the prefix. Each line is returned once.
+func (s *Stage) Await(prefix string, names ...string) (found Line) {
+	if len(names) == 0 {
+		names = slices.Collect(maps.Keys(s.instances))
+	}
 	s.Until(fmt.Sprintf("%v print %q", names, prefix), func() bool {
 		ended := !slices.ContainsFunc(names, func(name string) bool { return s.instances[name].ended.Err() == nil })
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		n := slices.IndexFunc(s.lines, func(l line) bool {
-			return strings.HasPrefix(l.text, prefix) && slices.Contains(names, l.name)
+		n := slices.IndexFunc(s.lines, func(l Line) bool {
+			return strings.HasPrefix(l.Text, prefix) && slices.Contains(names, l.Name)
 		})
 		s.Want(n >= 0 || !ended, "%v ended and did not print %q", names, prefix)
 		if n >= 0 {
-			name, rest = s.lines[n].name, strings.TrimPrefix(s.lines[n].text, prefix)
+			found = Line{s.lines[n].Name, strings.TrimPrefix(s.lines[n].Text, prefix)}
 			s.lines = slices.Delete(s.lines, n, n+1)
 		}
 		return n >= 0
 	})
-	return name, rest
+	return found
 }
 
 // Tell sends an order to instances: to start, or to go on.
@@ -316,9 +309,12 @@ func (s *Stage) Kill(name string) {
 // Terminate asks an instance to end, as kill and a deployment do.
 func (s *Stage) Terminate(name string) { s.signal(name, "TERM", "stopped") }
 
-// Suspend stops an instance in the middle of its work, as kill -STOP, a debugger, a paused virtual
+// Suspend stops an instance when it is where it calls Stop, as kill -STOP, a debugger, a paused virtual
 // machine or a very long garbage collection does.
-func (s *Stage) Suspend(name string) { s.signal(name, "STOP", "suspended") }
+func (s *Stage) Suspend(name, where string) {
+	s.Await("stopped "+where, name)
+	s.signal(name, "STOP", "suspended")
+}
 
 // Resume continues a suspended instance, and tells it to go on.
 func (s *Stage) Resume(name string) {
