@@ -22,13 +22,6 @@ var errNoFunds = errors.New("not enough money")
 type bank struct {
 	locks *holdfast.Client
 	db    *sql.DB
-
-	// approve is askForApproval, unless the demonstration adds a pause to it.
-	approve func(ctx context.Context) error
-}
-
-func newBank(locks *holdfast.Client, db *sql.DB) *bank {
-	return &bank{locks: locks, db: db, approve: askForApproval}
 }
 
 // A transfer moves money from one account to another.
@@ -72,7 +65,7 @@ func (b *bank) move(ctx context.Context, t transfer, leases []*holdfast.Lease) e
 	if from < t.amount {
 		return errNoFunds
 	}
-	if err := b.approve(ctx); err != nil {
+	if err := askForApproval(ctx); err != nil {
 		return err
 	}
 	return b.write(ctx, t, from-t.amount, to+t.amount, leases)
@@ -107,8 +100,8 @@ func (b *bank) write(ctx context.Context, t transfer, from, to int, leases []*ho
 	return tx.Commit()
 }
 
-// askForApproval stands for a call to another service, which takes its time.
-func askForApproval(context.Context) error {
+// askForApproval stands for a call to another service, which takes its time. The demonstration adds a pause.
+var askForApproval = func(context.Context) error {
 	time.Sleep(time.Millisecond)
 	return nil
 }

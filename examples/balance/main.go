@@ -33,9 +33,9 @@ const (
 
 // instance makes one transfer, or many random ones, eight at a time.
 func instance(i *fleet.Instance) error {
-	b := newBank(i.Locks, i.DB)
+	b := &bank{locks: i.Locks, db: i.DB}
 	if i.Is("pause") {
-		b.approve = func(context.Context) error {
+		askForApproval = func(context.Context) error {
 			i.Stop("when it has read the balances")
 			return nil
 		}

@@ -6,7 +6,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,17 +22,14 @@ func main() { example.Main() }
 // instance runs the server until the process is asked to end. After an order, its work waits for the
 // next order.
 func instance(i *fleet.Instance) error {
-	s := newServer(i.Locks, i.DB)
-	s.work = func(ctx context.Context) error {
-		if err := s.workOnce(ctx); err != nil {
-			return err
-		}
+	s, sleep := &server{locks: i.Locks, db: i.DB}, rest
+	rest = func() {
 		select {
 		case <-i.Orders:
 			i.Stop("after a piece of work")
 		default:
 		}
-		return nil
+		sleep()
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,7 +62,13 @@ func play(s *fleet.Stage) (proof string) {
 
 	// Stop the leader as a deployment does, while it works on a request.
 	reply := make(chan error, 1)
-	go func() { reply <- get(urls[first] + "/leader?after=" + slowRequest.String()) }()
+	go func() {
+		resp, err := http.Get(urls[first] + "/leader?after=" + slowRequest.String())
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s", resp.Request.URL, resp.Status)
+		}
+		reply <- err
+	}()
 	s.Await("works on a request", first)
 	begin := time.Now()
 	s.Terminate(first)
@@ -102,13 +104,4 @@ func play(s *fleet.Stage) (proof string) {
 	s.Want(changes == 3, "the work of 4 leaders changed hands %d times, want 3: two of them worked at the same time", changes)
 	return fmt.Sprintf("4 instances, one leader at a time: takeover %.0f ms after a stop, %.1f s after a crash (TTL %v); the work of a suspended leader was cancelled",
 		float64(afterStop.Microseconds())/1000, afterCrash.Seconds(), fleet.Short)
-}
-
-// get sends a GET request, and returns an error unless it succeeds.
-func get(url string) error {
-	resp, err := http.Get(url)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return err
 }

@@ -24,15 +24,6 @@ const drainTime = 10 * time.Second
 type server struct {
 	locks *holdfast.Client
 	db    *sql.DB
-
-	// work is s.workOnce, unless the demonstration adds a pause to it.
-	work func(ctx context.Context) error
-}
-
-func newServer(locks *holdfast.Client, db *sql.DB) *server {
-	s := &server{locks: locks, db: db}
-	s.work = s.workOnce
-	return s
 }
 
 // run serves until ctx ends, which happens when the process gets SIGTERM. Then it stops in this
@@ -80,8 +71,8 @@ func (s *server) lead(ctx context.Context) error {
 	fmt.Println("leading with token", holdfast.TokenFrom(ctx))
 	var err error
 	for err == nil && ctx.Err() == nil {
-		err = s.work(ctx)
-		time.Sleep(20 * time.Millisecond)
+		err = s.workOnce(ctx)
+		rest()
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // instead of the error that the database returned because of it
@@ -89,6 +80,9 @@ func (s *server) lead(ctx context.Context) error {
 	fmt.Println("stopped working:", err)
 	return err
 }
+
+// rest is the time between two pieces of work. The demonstration adds a pause.
+var rest = func() { time.Sleep(20 * time.Millisecond) }
 
 // workOnce does one piece of the leader's work. The token makes the database refuse it if this
 // process was suspended and another one leads now.

@@ -26,16 +26,12 @@ var example = fleet.Example{Name: "pause", Instance: instance, Play: play}
 func main() { example.Main() }
 
 func instance(i *fleet.Instance) error {
-	w := newWriter(i.Locks, i.Args[0], i.Name)
-	if i.Is("pause") {
-		w.before = func(line int) {
-			if line == reportLines/2+1 {
-				i.Stop("in the middle of the report")
-			}
+	w := &writer{locks: i.Locks, storage: i.Args[0], author: i.Name, before: func(line int) {
+		if i.Is("pause") && line == reportLines/2+1 {
+			i.Stop("in the middle of the report")
 		}
-	}
-	err := w.writeReport(i.Ctx)
-	switch {
+	}}
+	switch err := w.writeReport(i.Ctx); {
 	case errors.Is(err, fence.ErrStale):
 		fmt.Println("ended: write refused:", err)
 	case errors.Is(err, holdfast.ErrLost):

@@ -21,21 +21,11 @@ type writer struct {
 	locks   *holdfast.Client
 	storage string // URL
 	author  string
-	client  *http.Client
-
-	before func(line int) // called before each line, for the demonstration
+	before  func(line int) // called before each line, for the demonstration
 }
 
-func newWriter(locks *holdfast.Client, storage, author string) *writer {
-	return &writer{
-		locks:   locks,
-		storage: storage,
-		author:  author,
-		// The transport adds the token of the lease to every request.
-		client: &http.Client{Transport: new(fence.Transport), Timeout: 10 * time.Second},
-		before: func(int) {},
-	}
-}
+// The transport of client adds the token of the lease to every request.
+var client = &http.Client{Transport: new(fence.Transport), Timeout: 10 * time.Second}
 
 func (w *writer) writeReport(ctx context.Context) error {
 	return w.locks.Do(ctx, "report", func(ctx context.Context) error {
@@ -60,7 +50,7 @@ func (w *writer) put(ctx context.Context, line int) error {
 	if err != nil {
 		return err
 	}
-	resp, err := w.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}

@@ -26,12 +26,12 @@ var items, buyers = 500, 5000
 
 // instance serves its share of the buyers, all of them concurrently.
 func instance(i *fleet.Instance) error {
-	s := newShop(i.Locks, i.DB)
-	var first sync.Once
+	s := &shop{locks: i.Locks, db: i.DB}
 	if i.Is("pause") {
-		s.charge = func(ctx context.Context, buyer int) error {
-			first.Do(func() { i.Stop("while it charges a card") })
-			return chargeCard(ctx, buyer)
+		charge, first := chargeCard, sync.OnceFunc(func() { i.Stop("while it charges a card") })
+		chargeCard = func(ctx context.Context, buyer int) error {
+			first()
+			return charge(ctx, buyer)
 		}
 	}
 	buy := s.buy
