@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -32,11 +32,9 @@ var offsets = []float64{0, 0.4, -0.4, 1.7, -1.3}
 // instance is one host. Its arguments are its offset, the period, the last tick, and the tick in
 // which it hangs.
 func instance(i *fleet.Instance) error {
-	offset, err := time.ParseDuration(i.Args[0])
-	if err != nil {
-		return err
-	}
-	if period, err = time.ParseDuration(i.Args[1]); err != nil {
+	var offset time.Duration
+	var last, crash int64
+	if _, err := fmt.Sscan(strings.Join(i.Args, " "), &offset, &period, &last, &crash); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(i.Ctx)
@@ -46,7 +44,7 @@ func instance(i *fleet.Instance) error {
 		s.locks = nil
 	}
 	s.job = func(ctx context.Context, tick time.Time) error {
-		if strconv.FormatInt(tick.UnixMilli(), 10) == i.Args[3] {
+		if tick.UnixMilli() == crash {
 			// Only the first host hangs: the one that runs the tick instead does not.
 			if _, err := i.DB.ExecContext(ctx, "INSERT INTO crash VALUES (1)"); err == nil {
 				i.Stop("in the middle of a tick")
@@ -62,7 +60,7 @@ func instance(i *fleet.Instance) error {
 		case !errors.Is(err, holdfast.ErrDone): // another host ran it
 			fmt.Println("tick", tick.Format("15:04:05.0"), "failed:", err)
 		}
-		if strconv.FormatInt(tick.UnixMilli(), 10) == i.Args[2] {
+		if tick.UnixMilli() == last {
 			cancel()
 		}
 	}
@@ -100,8 +98,8 @@ func runs(s *fleet.Stage, n int, locked bool) (all, different int) {
 		mode, crash = "locked", tick(n/2)
 	}
 	for i, host := range hosts {
-		offset := time.Duration(offsets[i] * float64(period))
-		s.Ready(host, offset.String(), period.String(), fmt.Sprint(tick(n-1)), fmt.Sprint(crash), mode)
+		offset := int64(offsets[i] * float64(period))
+		s.Ready(host, fmt.Sprint(offset), fmt.Sprint(int64(period)), fmt.Sprint(tick(n-1)), fmt.Sprint(crash), mode)
 	}
 	s.Tell("start", hosts...)
 	left := hosts
