@@ -18,23 +18,21 @@ func Main(m *testing.M, main func()) {
 	m.Run()
 }
 
-// Play plays a demonstration on SQLite and on Redis. Its proof must contain want.
-func Play(t *testing.T, e fleet.Example, want string) {
-	PlayOn(t, "sqlite:"+t.TempDir()+"/locks.db", e, want)
-	PlayOn(t, "redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr(), e, want)
-}
-
-// PlayOn plays a demonstration on one store, in parallel to others.
-func PlayOn(t *testing.T, url string, e fleet.Example, want string) {
-	kind, _, _ := strings.Cut(url, ":")
-	t.Run(kind, func(t *testing.T) {
-		t.Parallel()
-		proof, err := e.On(t.Context(), t.Output(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(proof, want) {
-			t.Errorf("the proof is %q, want %q in it", proof, want)
-		}
-	})
+// Play plays a demonstration on SQLite, on Redis and on further stores, in parallel. Its proof must
+// contain want.
+func Play(t *testing.T, e fleet.Example, want string, urls ...string) {
+	urls = append(urls, "sqlite:"+t.TempDir()+"/locks.db", "redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
+	for _, url := range urls {
+		kind, _, _ := strings.Cut(url, ":")
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			proof, err := e.On(t.Context(), t.Output(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(proof, want) {
+				t.Errorf("the proof is %q, want %q in it", proof, want)
+			}
+		})
+	}
 }
