@@ -20,22 +20,13 @@ const remember = 24 * time.Hour
 type service struct {
 	locks *holdfast.Client
 	db    *sql.DB
-
-	// create is s.createUser, unless the demonstration adds a crash to it.
-	create func(ctx context.Context, phone string) error
-}
-
-func newService(locks *holdfast.Client, db *sql.DB) *service {
-	s := &service{locks: locks, db: db}
-	s.create = s.createUser
-	return s
 }
 
 // register creates the user of a phone number, unless the user exists already, and returns the
 // user's ID. All requests with the same number get the same answer.
 func (s *service) register(ctx context.Context, phone string) (int64, error) {
 	err := s.locks.Once(ctx, "register:"+phone, remember, func(ctx context.Context) error {
-		return s.create(ctx, phone)
+		return createUser(ctx, s.db, phone)
 	})
 	if err != nil && !errors.Is(err, holdfast.ErrDone) {
 		return 0, err
@@ -45,10 +36,10 @@ func (s *service) register(ctx context.Context, phone string) (int64, error) {
 
 // createUser is what must happen only once. A crash after the INSERT, before Once has recorded
 // the success, can still make Once run it a second time. The unique index makes the second INSERT
-// do nothing, so keep it. (The demonstration shows what happens without the index.)
-func (s *service) createUser(ctx context.Context, phone string) error {
+// do nothing, so keep it. (The demonstration adds a crash, and shows what happens without the index.)
+var createUser = func(ctx context.Context, db *sql.DB, phone string) error {
 	sendWelcome(phone)
-	_, err := s.db.ExecContext(ctx, "INSERT INTO users (phone) VALUES (?) ON CONFLICT DO NOTHING", phone)
+	_, err := db.ExecContext(ctx, "INSERT INTO users (phone) VALUES (?) ON CONFLICT DO NOTHING", phone)
 	return err
 }
 
@@ -67,7 +58,7 @@ func (s *service) registerWithoutLock(ctx context.Context, phone string) (int64,
 	if !errors.Is(err, sql.ErrNoRows) {
 		return id, err
 	}
-	if err := s.create(ctx, phone); err != nil {
+	if err := createUser(ctx, s.db, phone); err != nil {
 		return 0, err
 	}
 	return s.userID(ctx, phone)
