@@ -39,10 +39,6 @@ func instance(i *fleet.Instance) error {
 	return s.run(i.Ctx, listener)
 }
 
-// slowRequest is the duration of the request that the first leader is serving when it is stopped.
-// The next leader does not wait for its end.
-const slowRequest = 1500 * time.Millisecond
-
 // play ends the leadership three times, each time in another way.
 func play(s *fleet.Stage) (proof string) {
 	s.Part("Campaign", "CREATE TABLE work (id INTEGER PRIMARY KEY, leader TEXT NOT NULL)")
@@ -60,7 +56,8 @@ func play(s *fleet.Stage) (proof string) {
 	first := s.Await("leading").Name
 	works(first)
 
-	// Stop the leader as a deployment does, while it works on a request.
+	// Stop the leader as a deployment does, while it works on a request that takes longer than the takeover.
+	const slowRequest = 1500 * time.Millisecond
 	reply := make(chan error, 1)
 	go func() {
 		resp, err := http.Get(urls[first] + "/leader?after=" + slowRequest.String())
