@@ -159,18 +159,17 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 			if old == nil || old.ID != r.ID {
 				return old, nil
 			}
-			renewed := store.Renewed{Status: store.Extended, TTL: r.TTL}
+			out[i] = store.Renewed{Status: store.Extended, TTL: r.TTL}
 			if r.Tokens > 0 || r.Floor > 0 {
 				token, err := s.next(ctx, r.Floor)
 				if err != nil {
 					return nil, err
 				}
 				if r.Tokens > 0 {
-					old.Token, renewed.Token, renewed.Tokens = token, token, 1
+					old.Token, out[i].Token, out[i].Tokens = token, token, 1
 				}
 			}
 			old.Ends = now + r.TTL
-			out[i] = renewed
 			return old, nil
 		})
 		if err != nil {
@@ -205,17 +204,12 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 
 // Wait is not called by the core, because the store does not declare that it wakes waiters.
 func (s *Store) Wait(ctx context.Context, _ string, _ store.ID) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
 	select {
 	case <-time.After(pollPause):
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-s.closed:
-		return store.ErrClosed
 	}
+	return s.usable(ctx)
 }
 
 // List is not supported: the server cannot list its keys.
