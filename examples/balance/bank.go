@@ -14,11 +14,9 @@ import (
 // errNoFunds is returned when an account has less money than the transfer needs.
 var errNoFunds = errors.New("not enough money")
 
-// A bank transfers money between accounts. Several instances of it run at the same time, with
-// one database.
-//
-// A transfer reads two balances, asks another service whether the transfer is allowed, and writes
-// two balances. No other transfer may touch the two accounts in between.
+// A bank transfers money between accounts. Several instances of it run at the same time, with one database.
+// A transfer reads two balances, asks another service whether the transfer is allowed, and writes two
+// balances. No other transfer may touch the two accounts in between.
 type bank struct {
 	locks *holdfast.Client
 	db    *sql.DB
@@ -27,16 +25,14 @@ type bank struct {
 // A transfer moves money from one account to another.
 type transfer struct{ from, to, amount int }
 
-// account returns the name of the lock of an account, and of the resource that the fence
-// protects.
+// account returns the name of the lock of an account, and of the resource that the fence protects.
 func account(id int) string { return fmt.Sprintf("account:%d", id) }
 
-// transfer moves money. It returns errNoFunds if there is not enough, and an error that matches
-// fence.ErrStale if this process was suspended and another one has used one of the accounts in
-// the meantime.
+// transfer moves money. It returns errNoFunds if there is not enough, and an error that matches fence.ErrStale
+// if this process was suspended and another one has used one of the accounts in the meantime.
 func (b *bank) transfer(ctx context.Context, t transfer) error {
-	// LockAll takes the locks in the order of their names. So two transfers between the same
-	// accounts, in opposite directions, do not wait for each other forever.
+	// LockAll takes the locks in the order of their names, so that two transfers between the same accounts, in
+	// opposite directions, do not wait for each other forever.
 	set, err := b.locks.LockAll(ctx, []string{account(t.from), account(t.to)})
 	if err != nil {
 		return err
@@ -71,8 +67,7 @@ func (b *bank) move(ctx context.Context, t transfer, leases []*holdfast.Lease) e
 	return b.write(ctx, t, from-t.amount, to+t.amount, leases)
 }
 
-// write sets both balances and adds the transfer to the ledger, in one transaction that first
-// checks the tokens of both accounts.
+// write sets both balances and writes the ledger, in one transaction that first checks both tokens.
 func (b *bank) write(ctx context.Context, t transfer, from, to int, leases []*holdfast.Lease) error {
 	// The fence decides whether this process may still write. The context does not: if the
 	// process is suspended right here, the context is cancelled too late.

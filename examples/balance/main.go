@@ -1,9 +1,6 @@
-// Balance moves money between ten accounts, in three instances of a bank at the same time. The
-// sum of all balances never changes, even when an instance is suspended in the middle of a
-// transfer for longer than its leases last.
-//
-// The part to copy is bank.go. Main.go starts three instances of the bank, suspends one, and adds up
-// the balances.
+// Balance moves money between ten accounts, in three instances of a bank at the same time. The sum of all
+// balances never changes, even when an instance is suspended in the middle of a transfer for longer than
+// its leases last. Copy bank.go.
 package main
 
 import (
@@ -25,11 +22,7 @@ func main() { example.Main() }
 
 var transfers = 3000
 
-// accounts is the number of accounts. Each has initialBalance at the start.
-const (
-	accounts       = 10
-	initialBalance = 1000
-)
+const accounts, initialBalance = 10, 1000
 
 // instance makes one transfer, or many random ones, eight at a time.
 func instance(i *fleet.Instance) error {

@@ -1,7 +1,5 @@
-// Package casstore is a small store to learn from. It keeps exclusive locks on a server that can do only
-// three things: return a value, replace a value that has not changed, and count. Waiters poll.
-//
-// docs/writing-a-store.md explains it step by step.
+// Package casstore is a small store to learn from, which docs/writing-a-store.md explains. It keeps exclusive
+// locks on a server that can only return a value, replace one that has not changed, and count. Waiters poll.
 package casstore
 
 import (
@@ -99,8 +97,7 @@ func (s *Store) change(ctx context.Context, name string, decide func(old *grant,
 	}
 }
 
-// Acquire takes a free name. A repeated request of one identity gets its grant again, because the
-// first reply may have been lost.
+// Acquire takes a free name. A repeated request gets its grant again, because the first reply may be lost.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	if req.Mode != store.Exclusive {
 		return answer, fmt.Errorf("%w: exclusive locks only", store.ErrUnsupported)

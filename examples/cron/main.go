@@ -1,7 +1,5 @@
-// Cron runs the same job on five hosts (here: processes), whose clocks differ. Exactly one host
-// completes the job of each tick, even when the host that is running it dies.
-//
-// The part to copy is scheduler.go. Main.go starts five hosts, kills one, and counts the runs.
+// Cron runs the same job on five hosts (here: processes), whose clocks differ. Exactly one host completes
+// the job of each tick, even when the host that is running it dies. Copy scheduler.go.
 package main
 
 import (
@@ -29,8 +27,7 @@ var hosts = []string{"a", "b", "c", "d", "e"}
 // offsets are how far the clocks of the hosts are ahead, in periods.
 var offsets = []float64{0, 0.4, -0.4, 1.7, -1.3}
 
-// instance is one host. Its arguments are its offset, the period, the last tick, and the tick in
-// which it hangs.
+// instance is a host. Its arguments are its offset, the period, the last tick, and the tick in which it hangs.
 func instance(i *fleet.Instance) error {
 	var offset time.Duration
 	var last, crash int64
@@ -87,8 +84,7 @@ func play(s *fleet.Stage) (proof string) {
 
 const schema = "CREATE TABLE runs (tick INTEGER NOT NULL, host TEXT NOT NULL); CREATE TABLE crash (id INTEGER PRIMARY KEY)"
 
-// runs lets all hosts run a number of ticks. It returns how many runs there were, and of how many
-// ticks.
+// runs lets all hosts run n ticks. It returns how many runs there were, and of how many ticks.
 func runs(s *fleet.Stage, n int, locked bool) (all, different int) {
 	// No clock has reached the first tick when the hosts begin.
 	first := time.Now().Add(2*time.Second + 2*period).Truncate(period).Add(period)

@@ -8,22 +8,19 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// remember is how long the store remembers that the job of a tick is done. It is longer than
-// clocks differ, and longer than an instance can be late.
+// remember is how long a tick is remembered as done: longer than clocks differ or an instance can be late.
 const remember = time.Hour
 
-// A scheduler runs a job at every tick of a clock, such as every full minute. All hosts run a
-// scheduler, and one of them runs the job of each tick. If that host dies, another one takes
-// over.
+// A scheduler runs a job at every tick of a clock, such as every full minute. All hosts run a scheduler,
+// and one of them runs the job of each tick. If that host dies, another one takes over.
 type scheduler struct {
 	locks  *holdfast.Client
 	name   string // of the job
 	period time.Duration
 	now    func() time.Time // time.Now; in the demonstration the clocks of the hosts differ
 
-	// job does the work of one tick. It runs at least once: if its host dies after the work
-	// and before the store knows that it is done, another host runs it again. Its context is
-	// cancelled if the lock is lost.
+	// job does the work of one tick. It runs at least once: if its host dies after the work and before the
+	// store knows that it is done, another host runs it again. Its context is cancelled if the lock is lost.
 	job func(ctx context.Context, tick time.Time) error
 
 	// log is called with the outcome of each tick on this host: nil if this host has run the job,
@@ -49,11 +46,9 @@ func (s *scheduler) run(ctx context.Context) error {
 	}
 }
 
-// runTick runs the job of one tick, unless another host has done it. While another host is
-// running it, runTick waits: if that host dies or its job fails, this one runs the job.
-//
-// The tick is part of the name. So it does not matter how much the clocks differ, as long as all
-// hosts use the same ticks.
+// runTick runs the job of one tick, unless another host has done it. While another host is running it,
+// runTick waits: if that host dies or its job fails, this one runs the job. The tick is part of the name,
+// so it does not matter how much the clocks differ, as long as all hosts use the same ticks.
 func (s *scheduler) runTick(ctx context.Context, tick time.Time) error {
 	if s.locks == nil { // for the demonstration: every host has the same crontab and uses no lock
 		return s.job(ctx, tick)

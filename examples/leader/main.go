@@ -1,8 +1,6 @@
-// Leader is a server with four instances. One of them, the leader, works in the background. When
-// the leader is stopped, another instance takes over at once. When it crashes, another instance
-// takes over within the TTL. When it is suspended and wakes up, its work is cancelled.
-//
-// The part to copy is server.go. Main.go starts four instances and ends the leadership three times.
+// Leader is a server with four instances. One of them, the leader, works in the background. Another takes
+// over at once when the leader is stopped, and within the TTL when it crashes. When the leader is suspended
+// and wakes up, its work is cancelled. Copy server.go.
 package main
 
 import (
@@ -19,8 +17,7 @@ var example = fleet.Example{Name: "leader", Instance: instance, Play: play}
 
 func main() { example.Main() }
 
-// instance runs the server until the process is asked to end. After an order, its work waits for the
-// next order.
+// instance runs the server until the process is asked to end. An order lets its work wait for the next one.
 func instance(i *fleet.Instance) error {
 	s, sleep := &server{locks: i.Locks, db: i.DB}, rest
 	rest = func() {

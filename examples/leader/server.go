@@ -19,8 +19,7 @@ const role = "scheduler"
 // drainTime is how long requests may take after the server was asked to end.
 const drainTime = 10 * time.Second
 
-// A server answers HTTP requests in every instance, and works in the background in one of
-// them, the leader.
+// A server answers HTTP requests in every instance, and works in the background in one, the leader.
 type server struct {
 	locks *holdfast.Client
 	db    *sql.DB
@@ -64,9 +63,8 @@ func (s *server) run(ctx context.Context, listener net.Listener) error {
 	return errors.Join(failure, s.locks.Close())
 }
 
-// lead works until ctx ends, either because this process should end or because the leadership is
-// lost. Campaign calls lead again when this process is the leader again. Lead must return soon
-// after ctx has ended.
+// lead works until ctx ends, because this process should end or because the leadership is lost. It must
+// return soon after that. Campaign calls lead again when this process is the leader again.
 func (s *server) lead(ctx context.Context) error {
 	fmt.Println("leading with token", holdfast.TokenFrom(ctx))
 	var err error
@@ -84,8 +82,8 @@ func (s *server) lead(ctx context.Context) error {
 // rest is the time between two pieces of work. The demonstration adds a pause.
 var rest = func() { time.Sleep(20 * time.Millisecond) }
 
-// workOnce does one piece of the leader's work. The token makes the database refuse it if this
-// process was suspended and another one leads now.
+// workOnce does one piece of the leader's work. The database refuses its token if this process was suspended
+// and another one leads now.
 func (s *server) workOnce(ctx context.Context) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -101,8 +99,7 @@ func (s *server) workOnce(ctx context.Context) error {
 	return tx.Commit()
 }
 
-// handler serves GET /leader, which replies with the name of the leader. With ?after=2s the reply
-// takes 2 seconds.
+// handler serves GET /leader, which replies with the name of the leader, and with ?after=2s after 2 seconds.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, r *http.Request) {

@@ -3,8 +3,7 @@
 //	go run ./examples/metrics -listen 127.0.0.1:2112
 //	curl -s http://127.0.0.1:2112/metrics | grep holdfast_
 //
-// The alert rules in deploy/prometheus and the dashboard in deploy/grafana use these metrics. The
-// part to copy is the function observed.
+// The rules in deploy/prometheus and the dashboard in deploy/grafana use these metrics. Copy observed.
 package main
 
 import (
@@ -51,8 +50,7 @@ func observed() (*otelholdfast.Observer, http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(
 		exporter.WithRegisterer(registry),
-		// holdfast.acquire.duration becomes holdfast_acquire_duration_seconds, the name that the
-		// rules use.
+		// holdfast.acquire.duration becomes holdfast_acquire_duration_seconds, the name in the rules.
 		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
 	)
 	if err != nil {
@@ -60,8 +58,7 @@ func observed() (*otelholdfast.Observer, http.Handler, error) {
 	}
 	observer, err := otelholdfast.New(
 		otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))),
-		// Lock names become an attribute with at most 20 values. It is the part before the colon,
-		// such as "order" for "order:42".
+		// Lock names become an attribute with at most 20 values, such as "order" for "order:42".
 		otelholdfast.WithNames(20, func(name string) string {
 			kind, _, _ := strings.Cut(name, ":")
 			return kind
@@ -70,8 +67,7 @@ func observed() (*otelholdfast.Observer, http.Handler, error) {
 	return observer, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), err
 }
 
-// work locks orders, holds them for a moment, and sometimes for longer than a third of the TTL, so
-// that they are renewed.
+// work locks orders for a moment, and sometimes for longer than a third of the TTL, so that they are renewed.
 func work(c *holdfast.Client) {
 	for {
 		c.Do(context.Background(), fmt.Sprintf("order:%d", rand.IntN(3)), func(context.Context) error {

@@ -1,12 +1,9 @@
-// Pause shows the failure that no lock can prevent. A process that holds a lock is suspended in
-// the middle of writing a file. Its lease ends, another process takes the lock and writes the
-// file. Then the first process wakes up and continues to write where it stopped.
+// Pause shows the failure that no lock can prevent. A process that holds a lock is suspended in the middle
+// of writing a file. Its lease ends, and another process takes the lock and writes the file. Then the first
+// process wakes up and continues. Without a fence, the file contains lines of both. With one, the file server
+// refuses the write of the first process, because its fencing token is older than that of the second.
 //
-// Without a fence, the file contains lines of both. With one, the file server refuses the write
-// of the first process, because its fencing token is older than that of the second.
-//
-// The parts to copy are writer.go, the holder's side, and storage.go, the side of the resource.
-// Main.go starts the processes and suspends one.
+// Copy writer.go, the holder's side, and storage.go, the side of the resource.
 package main
 
 import (

@@ -15,9 +15,8 @@ type storage struct {
 	lines [reportLines]string
 }
 
-// fenced returns the storage behind a gate, which refuses a token that is lower than one it
-// has seen. A real server would keep the highest token with the data, and raise the gate to
-// it when it starts.
+// fenced returns the storage behind a gate, which refuses a token that is lower than one it has seen. A real
+// server would keep the highest token with the data, and raise the gate to it when it starts.
 func (s *storage) fenced() http.Handler {
 	return fence.Handler(new(fence.Gates), func(*http.Request) string { return "report" }, s.unfenced())
 }

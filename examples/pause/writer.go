@@ -15,8 +15,7 @@ import (
 // reportLines is the length of the report, which is written line by line.
 const reportLines = 6
 
-// A writer writes a report into a file on a file server. Only one process at a time may do
-// that, so it holds a lock.
+// A writer writes a report to a file server. Only one process at a time may do that, so it holds a lock.
 type writer struct {
 	locks   *holdfast.Client
 	storage string // URL
@@ -32,10 +31,9 @@ func (w *writer) writeReport(ctx context.Context) error {
 		fmt.Println("holds the lock with token", holdfast.TokenFrom(ctx))
 		for line := 1; line <= reportLines; line++ {
 			w.before(line)
-			// A program should stop here if its context is cancelled, and that is nearly always
-			// in time. But a process can be suspended between the check and the write, or when
-			// the write is already in a buffer of the kernel. WithoutCancel simulates such a
-			// write, which is sent although the lease is over.
+			// A program should stop here if its context is cancelled, and that is nearly always in time.
+			// But a process can be suspended after the check, or when the write is already in a buffer of
+			// the kernel. WithoutCancel simulates such a write, which is sent although the lease is over.
 			if err := w.put(context.WithoutCancel(ctx), line); err != nil {
 				return err // errors.Is(err, fence.ErrStale) if another process holds the lock now
 			}

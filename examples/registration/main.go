@@ -1,8 +1,5 @@
-// Registration is an HTTP service in three instances. A thousand requests with the same phone
-// number arrive at the same time, and create one user.
-//
-// The part to copy is service.go. Main.go starts three instances of it, sends the requests and kills
-// an instance.
+// Registration is an HTTP service in three instances. A thousand requests with the same phone number
+// arrive at the same time, and create one user, even if an instance is killed. Copy service.go.
 package main
 
 import (
@@ -106,8 +103,7 @@ func crowd(s *fleet.Stage, title, schema, stopAt, mode string, kill bool) (rows 
 	return rows
 }
 
-// post sends a request to an instance. If the instance dies or is busy, it repeats the request at the
-// next instance, as a load balancer or a client would.
+// post sends a request, and repeats it at the next instance if one dies or is busy, as a load balancer would.
 func post(ctx context.Context, urls []string, first int, query string) (id string, err error) {
 	for begin, n := time.Now(), first; time.Since(begin) < time.Minute && ctx.Err() == nil; n++ {
 		var resp *http.Response

@@ -11,12 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// remember is how long a registration is remembered as done. It is longer than any client, proxy
-// or queue repeats a request.
+// remember is how long a registration is remembered: longer than any client or queue repeats a request.
 const remember = 24 * time.Hour
 
-// A service registers customers by phone number. Several instances of it run at the same
-// time, and the same request may reach all of them.
+// A service registers customers by phone number. The same request may reach several instances of it.
 type service struct {
 	locks *holdfast.Client
 	db    *sql.DB
@@ -51,8 +49,7 @@ func (s *service) userID(ctx context.Context, phone string) (id int64, err error
 	return id, err
 }
 
-// registerWithoutLock does what many programs do: it checks whether the user exists, and creates
-// the user if not. Two concurrent requests both see no user.
+// registerWithoutLock does what many programs do. Two concurrent requests both see no user, and both create one.
 func (s *service) registerWithoutLock(ctx context.Context, phone string) (int64, error) {
 	id, err := s.userID(ctx, phone)
 	if !errors.Is(err, sql.ErrNoRows) {
@@ -78,8 +75,7 @@ func handler(register func(ctx context.Context, phone string) (int64, error)) ht
 		case err == nil:
 			fmt.Fprintln(w, id)
 		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, holdfast.ErrLost), errors.Is(err, holdfast.ErrUnavailable):
-			// The registration may be in progress or may have succeeded, so it is safe to repeat
-			// the request.
+			// It is safe to repeat the request: the registration may be in progress or may have succeeded.
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		default:

@@ -1,8 +1,6 @@
-// Stock is a flash sale: 500 items, 5,000 buyers, three instances of a shop. It never sells more
-// items than it has, even when an instance is suspended in the middle of a purchase for longer
-// than its lease lasts.
-//
-// The part to copy is shop.go. Main.go starts three instances of the shop, suspends one, and counts.
+// Stock is a flash sale: 500 items, 5,000 buyers, three instances of a shop. It never sells more items than
+// it has, even when an instance is suspended in the middle of a purchase for longer than its lease lasts.
+// Copy shop.go.
 package main
 
 import (

@@ -13,10 +13,8 @@ import (
 // errSoldOut is returned when no item is left.
 var errSoldOut = errors.New("sold out")
 
-// A shop sells one product. Several instances of it run at the same time, with one database.
-//
-// A purchase is more than one database statement. Between reading the stock and booking the
-// order, the shop charges the buyer's card at another company. That is why it needs a lock.
+// A shop sells one product. Several instances of it run at the same time, with one database. It needs a lock
+// because it charges a card at another company between reading the stock and booking the order.
 type shop struct {
 	locks *holdfast.Client
 	db    *sql.DB
@@ -25,8 +23,8 @@ type shop struct {
 // product is the name of the lock, and of the resource that the fence protects.
 const product = "stock:42"
 
-// buy sells one item. It returns errSoldOut if none is left, and an error that matches
-// fence.ErrStale if this process was suspended and another one has continued in the meantime.
+// buy sells one item. It returns errSoldOut if none is left, and an error that matches fence.ErrStale if this
+// process was suspended and another one has continued in the meantime.
 func (s *shop) buy(ctx context.Context, buyer int) error {
 	return s.locks.Do(ctx, product, func(ctx context.Context) error {
 		token := holdfast.TokenFrom(ctx)
@@ -38,8 +36,7 @@ func (s *shop) buy(ctx context.Context, buyer int) error {
 	})
 }
 
-// sell reads the stock, charges the card and books the order. Without a lock there is no token, and
-// sell is correct only for one buyer at a time.
+// sell reads the stock, charges the card and books the order. Without a token it is right for one buyer at a time only.
 func (s *shop) sell(ctx context.Context, buyer int, token int64) error {
 	var left int
 	if err := s.db.QueryRowContext(ctx, "SELECT left FROM stock").Scan(&left); err != nil {
@@ -87,6 +84,5 @@ var chargeCard = func(_ context.Context, buyer int) error {
 	return nil
 }
 
-// refundCard stands for another such call. In a real shop it is idempotent and repeated until it
-// succeeds.
+// refundCard stands for another such call. In a real shop it is idempotent and repeated until it succeeds.
 func refundCard(int) {}

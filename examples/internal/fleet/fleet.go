@@ -1,7 +1,5 @@
-// Package fleet runs several instances of an example as processes, so that the example can stop, kill
-// and suspend them. Users need not copy it.
-//
-// A demonstration is a list of steps on a Stage. A step that fails ends it.
+// Package fleet runs several instances of an example as processes, so that the example can stop, kill and
+// suspend them. A demonstration is a list of steps on a Stage. A step that fails ends it.
 package fleet
 
 import (
@@ -128,8 +126,7 @@ func (e Example) Main() {
 	}
 }
 
-// On plays the demonstration with the locks on a store, or in a temporary SQLite file if the URL is
-// empty.
+// On plays the demonstration with the locks on a store, or in a temporary SQLite file if the URL is empty.
 func (e Example) On(ctx context.Context, out io.Writer, store string) (proof string, err error) {
 	s := &Stage{Ctx: ctx, Out: out}
 	defer func() {
@@ -299,8 +296,7 @@ func (s *Stage) AwaitEnd(names ...string) {
 	}
 }
 
-// Kill ends an instance without a chance to clean up, as kill -9 and a power cut do, and waits until
-// it has ended.
+// Kill ends an instance without a chance to clean up, as kill -9 and a power cut do, and waits for its end.
 func (s *Stage) Kill(name string) {
 	s.signal(name, "KILL", "killed")
 	<-s.instances[name].ended.Done()
