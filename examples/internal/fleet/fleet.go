@@ -33,11 +33,8 @@ const Short = 2 * time.Second
 // patience is how long a step waits for an instance. It is long enough for a busy machine.
 const patience = time.Minute
 
-// instanceEnv is an environment variable that only instances have.
-const instanceEnv = "HOLDFAST_EXAMPLE"
-
 // IsInstance reports whether a Stage has started this process. In a test, TestMain calls main then.
-func IsInstance() bool { return os.Getenv(instanceEnv) != "" }
+func IsInstance() bool { return len(os.Args) > 4 && os.Args[1] == "instance" }
 
 // An Instance is what one process of an example has.
 type Instance struct {
@@ -61,7 +58,7 @@ func (i *Instance) Stop(where string) {
 	}
 }
 
-// run runs an instance. Its arguments are its name, the TTL, the file of the database, and Args.
+// run runs an instance. Its arguments are "instance", its name, the TTL, the file of the database, and Args.
 func (e Example) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	orders := make(chan string, 10)
@@ -71,8 +68,8 @@ func (e Example) run() error {
 			orders <- lines.Text()
 		}
 	}()
-	i := &Instance{Ctx: ctx, Name: os.Args[1], Args: os.Args[4:], Orders: orders}
-	ttl, err := time.ParseDuration(os.Args[2])
+	i := &Instance{Ctx: ctx, Name: os.Args[2], Args: os.Args[5:], Orders: orders}
+	ttl, err := time.ParseDuration(os.Args[3])
 	if err != nil {
 		return err
 	}
@@ -82,7 +79,7 @@ func (e Example) run() error {
 		return err
 	}
 	defer i.Locks.Close()
-	if i.DB, err = openDatabase(os.Args[3]); err != nil {
+	if i.DB, err = openDatabase(os.Args[4]); err != nil {
 		return err
 	}
 	defer i.DB.Close()
@@ -228,8 +225,8 @@ func (s *Stage) Until(what string, ok func() bool) {
 func (s *Stage) Ready(name string, args ...string) {
 	self, err := os.Executable()
 	s.Check(err)
-	cmd := exec.Command(self, append([]string{name, s.TTL.String(), s.data}, args...)...)
-	cmd.Env = append(os.Environ(), instanceEnv+"=yes", "HOLDFAST_STORE="+s.store)
+	cmd := exec.Command(self, append([]string{"instance", name, s.TTL.String(), s.data}, args...)...)
+	cmd.Env = append(os.Environ(), "HOLDFAST_STORE="+s.store)
 	stdin, err := cmd.StdinPipe()
 	s.Check(err)
 	output, err := cmd.StdoutPipe()
