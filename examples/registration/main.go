@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"time"
 
@@ -41,12 +41,10 @@ func instance(i *fleet.Instance) error {
 	if i.Is("unlocked") {
 		register = s.registerWithoutLock
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Printf("listening on http://%s\n", listener.Addr())
-	return http.Serve(listener, handler(register))
+	server := httptest.NewServer(handler(register))
+	fmt.Println("listening on", server.URL)
+	<-i.Ctx.Done()
+	return nil
 }
 
 // play lets crowds of requests register one number.
