@@ -162,32 +162,26 @@ var answersCheck = diagnosis.New("etcd.answers", store.LevelWarning,
 	"a server of the URL does not answer; with a majority gone nothing is granted or renewed",
 	"start the server, or remove it from the cluster and from the URL")
 
-func probe[T any](
-	id string, level store.Level, risk, remedy string, look func(T) (bool, string, error),
-) diagnosis.Probe[T] {
-	return diagnosis.Probe[T]{Check: diagnosis.New(id, level, risk, remedy), Look: look}
-}
-
 var clusterProbes = []diagnosis.Probe[*cluster]{
-	probe("etcd.rights", store.LevelFailure,
+	diagnosis.NewProbe("etcd.rights", store.LevelFailure,
 		"the role of the user does not cover the keys of the locks, so no lock can be taken",
 		"etcdctl role grant-permission --prefix ROLE readwrite PREFIX/",
 		(*cluster).lacksRights),
-	probe("etcd.members", store.LevelWarning,
+	diagnosis.NewProbe("etcd.members", store.LevelWarning,
 		"one member is a single point of failure; an even number tolerates no more failures than one member fewer; more than seven make every write slow",
 		"run three or five members",
 		func(c *cluster) (bool, string, error) {
 			n := c.voters()
 			return n < 2 || n%2 == 0 || n > mostMembers, fmt.Sprintf("%d voting members", n), c.membersErr
 		}),
-	probe("etcd.endpoints", store.LevelWarning,
+	diagnosis.NewProbe("etcd.endpoints", store.LevelWarning,
 		"a program that knows one server of many fails with it",
 		"name all servers in the URL",
 		func(c *cluster) (bool, string, error) {
 			given, members := len(c.store.client.Endpoints()), c.voters()
 			return given < 2 && members > 1, fmt.Sprintf("%d of %d members are named", given, members), c.membersErr
 		}),
-	probe("etcd.ttl", store.LevelWarning,
+	diagnosis.NewProbe("etcd.ttl", store.LevelWarning,
 		"a server grants no lease shorter than 1.5 election timeouts, so a crashed holder keeps its lock for longer than the requested TTL",
 		"use the TTL that is granted, or a shorter --election-timeout",
 		func(c *cluster) (bool, string, error) {
@@ -195,7 +189,7 @@ var clusterProbes = []diagnosis.Probe[*cluster]{
 			granted, err := c.tryLease(asked)
 			return granted > asked, fmt.Sprintf("a TTL of %d s is granted as %d s", asked, granted), err
 		}),
-	probe("etcd.compaction", store.LevelWarning,
+	diagnosis.NewProbe("etcd.compaction", store.LevelWarning,
 		"each write leaves a revision behind; without compaction the database fills up, and then refuses all writes",
 		"--auto-compaction-mode=periodic --auto-compaction-retention=5m",
 		(*cluster).neverCompacted),
@@ -255,25 +249,25 @@ func (c *cluster) lacksRights() (bool, string, error) {
 
 var endpointProbes = []diagnosis.Probe[*endpointStatus]{
 	{Check: answersCheck, Look: func(*endpointStatus) (bool, string, error) { return false, "the server answers", nil }},
-	probe("etcd.version", store.LevelFailure,
+	diagnosis.NewProbe("etcd.version", store.LevelFailure,
 		"versions 3.5.0 to 3.5.2 can corrupt their data when they are killed, and versions before 3.4 get no corrections",
 		"update to the newest release of 3.5 or 3.6",
 		func(e *endpointStatus) (bool, string, error) {
 			return unsafeVersion(e.Version), "version " + e.Version, nil
 		}),
-	probe("etcd.leader", store.LevelFailure,
+	diagnosis.NewProbe("etcd.leader", store.LevelFailure,
 		"without a leader nothing is granted or renewed, and leases are lost",
 		"bring a majority of the members back; etcdctl endpoint status",
 		func(e *endpointStatus) (bool, string, error) {
 			return e.Leader == 0, cmp.Or(map[bool]string{true: "no leader"}[e.Leader == 0], fmt.Sprintf("the leader is %x", e.Leader)), nil
 		}),
-	probe("etcd.learner", store.LevelFailure,
+	diagnosis.NewProbe("etcd.learner", store.LevelFailure,
 		"a learner refuses almost all requests",
 		"etcdctl member promote, or leave it out of the URL",
 		func(e *endpointStatus) (bool, string, error) {
 			return e.IsLearner, map[bool]string{true: "this member is a learner", false: "this member votes"}[e.IsLearner], nil
 		}),
-	probe("etcd.alarm", store.LevelFailure,
+	diagnosis.NewProbe("etcd.alarm", store.LevelFailure,
 		"with an alarm NOSPACE the cluster refuses writes, so nothing is granted; CORRUPT means that members disagree about the data",
 		"NOSPACE: compact, defragment, then etcdctl alarm disarm; CORRUPT: replace the damaged member",
 		func(e *endpointStatus) (bool, string, error) {
@@ -285,7 +279,7 @@ var endpointProbes = []diagnosis.Probe[*endpointStatus]{
 			}
 			return len(alarms) > 0, cmp.Or(strings.Join(alarms, ", "), "no alarm"), nil
 		}),
-	probe("etcd.size", store.LevelWarning,
+	diagnosis.NewProbe("etcd.size", store.LevelWarning,
 		"when the database reaches its quota the cluster refuses all writes",
 		"compact and defragment; raise --quota-backend-bytes",
 		func(e *endpointStatus) (bool, string, error) {
@@ -296,14 +290,14 @@ var endpointProbes = []diagnosis.Probe[*endpointStatus]{
 			percent := float64(e.DbSize) * 100 / quota
 			return percent > mostSize, fmt.Sprintf("%s of %s, %.0f %% of the quota", mebibytes(e.DbSize), mebibytes(int64(quota)), percent), err
 		}),
-	probe("etcd.fragmentation", store.LevelWarning,
+	diagnosis.NewProbe("etcd.fragmentation", store.LevelWarning,
 		"most of the database file is unused but counts for the quota",
 		"etcdctl defrag, one member after the other",
 		func(e *endpointStatus) (bool, string, error) {
 			return e.DbSize > muchSize && e.DbSizeInUse < e.DbSize/2,
 				fmt.Sprintf("%s allocated, %s in use", mebibytes(e.DbSize), mebibytes(e.DbSizeInUse)), nil
 		}),
-	probe("etcd.fsync", store.LevelFailure,
+	diagnosis.NewProbe("etcd.fsync", store.LevelFailure,
 		"the server does not wait for its disk (--unsafe-no-fsync): a crash of the machine loses grants, and two clients hold one name",
 		"start etcd without --unsafe-no-fsync",
 		(*endpointStatus).doesNotSync),

@@ -110,12 +110,6 @@ var readOnlyCheck = diagnosis.New("mysql.read-only", store.LevelFailure,
 	"the server refuses writes, so no lock can be taken",
 	"connect to the primary; SET GLOBAL read_only = OFF if this is the primary")
 
-func probe(
-	id string, level store.Level, risk, remedy string, look func(p *patient) (bad bool, found string, err error),
-) diagnosis.Probe[*patient] {
-	return diagnosis.Probe[*patient]{Check: diagnosis.New(id, level, risk, remedy), Look: look}
-}
-
 var probes = []diagnosis.Probe[*patient]{
 	{Check: readOnlyCheck, Look: func(p *patient) (bool, string, error) {
 		on := p.isOn("read_only", "super_read_only", "innodb_read_only", "tx_read_only", "transaction_read_only")
@@ -125,11 +119,11 @@ var probes = []diagnosis.Probe[*patient]{
 		_, err := p.variable("read_only")
 		return false, "the server accepts writes", err
 	}},
-	probe("mysql.session", store.LevelFailure,
+	diagnosis.NewProbe("mysql.session", store.LevelFailure,
 		"a proxy shares sessions between clients: a transaction of the store may be split over sessions, and two clients may hold one name",
 		"connect to the server itself, or turn off multiplexing at the proxy",
 		(*patient).changesSessions),
-	probe("mysql.wait-timeout", store.LevelFailure,
+	diagnosis.NewProbe("mysql.wait-timeout", store.LevelFailure,
 		"the server closes the connections of the store between two calls, so that renewals may fail",
 		"the store sets wait_timeout for its own sessions; keep a proxy from changing it",
 		func(p *patient) (bool, string, error) {
@@ -137,14 +131,14 @@ var probes = []diagnosis.Probe[*patient]{
 			seconds, err2 := strconv.Atoi(value)
 			return time.Duration(seconds)*time.Second < clientIdle, "wait_timeout " + value + " in the session of the store", cmp.Or(err, err2)
 		}),
-	probe("mysql.flush", store.LevelFailure,
+	diagnosis.NewProbe("mysql.flush", store.LevelFailure,
 		"a grant is confirmed before it is on disk; a power cut loses it, and the name is given to another client",
 		"innodb_flush_log_at_trx_commit = 1",
 		func(p *patient) (bool, string, error) {
 			value, err := p.variable("innodb_flush_log_at_trx_commit")
 			return value != "1", "innodb_flush_log_at_trx_commit " + value, err
 		}),
-	probe("mysql.sync-binlog", store.LevelFailure,
+	diagnosis.NewProbe("mysql.sync-binlog", store.LevelFailure,
 		"after a power cut replicas lack the newest grants, or have some that the server has lost",
 		"sync_binlog = 1",
 		func(p *patient) (bool, string, error) {
@@ -154,18 +148,18 @@ var probes = []diagnosis.Probe[*patient]{
 			value, err := p.variable("sync_binlog")
 			return value != "1", "sync_binlog " + value, err
 		}),
-	probe("mysql.engine", store.LevelFailure,
+	diagnosis.NewProbe("mysql.engine", store.LevelFailure,
 		"other engines have no transactions and lose rows in a crash: two clients may hold one name",
 		"ALTER TABLE … ENGINE = InnoDB for all tables of the locks",
 		(*patient).otherEngines),
-	probe("mysql.replica", store.LevelWarning,
+	diagnosis.NewProbe("mysql.replica", store.LevelWarning,
 		"the server is a replica: the primary does not have the locks that are taken here, and programs that connect to the primary may hold them too",
 		"let all programs that lock connect to the primary, and set read_only = ON at its replicas",
 		func(p *patient) (bool, string, error) {
 			running, err := p.count("slaves_running")
 			return running > 0, map[bool]string{true: "it copies another server", false: "it copies no other server"}[running > 0], err
 		}),
-	probe("mysql.replication", store.LevelWarning,
+	diagnosis.NewProbe("mysql.replication", store.LevelWarning,
 		"a replica may lack the newest grants: if it becomes the primary, two clients may hold one name for up to a TTL",
 		"rpl_semi_sync_master_enabled = ON, rpl_semi_sync_master_wait_point = AFTER_SYNC and a long rpl_semi_sync_master_timeout, with rpl_semi_sync_slave_enabled = ON at the replicas; or check tokens where locks matter",
 		func(p *patient) (bool, string, error) {
@@ -179,7 +173,7 @@ var probes = []diagnosis.Probe[*patient]{
 			point := p.vars["rpl_semi_sync_master_wait_point"]
 			return point != "AFTER_SYNC", "commits wait for a replica, " + point, nil
 		}),
-	probe("mysql.several-primaries", store.LevelWarning,
+	diagnosis.NewProbe("mysql.several-primaries", store.LevelWarning,
 		"programs that write to different members do not wait for each other's rows: commits fail as deadlocks, and waiters are not served in order",
 		"let all programs that lock use one member; group_replication_single_primary_mode = ON",
 		func(p *patient) (bool, string, error) {

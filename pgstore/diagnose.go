@@ -129,26 +129,20 @@ var recoveryCheck = diagnosis.New("postgres.recovery", store.LevelFailure,
 	"a standby refuses writes, so no lock can be taken, and after a failover the old holders and the new ones do not know of each other",
 	"name the primary in the URL, or several hosts with target_session_attrs=read-write")
 
-func probe(
-	id string, level store.Level, risk, remedy string, look func(p *patient) (bad bool, found string, err error),
-) diagnosis.Probe[*patient] {
-	return diagnosis.Probe[*patient]{Check: diagnosis.New(id, level, risk, remedy), Look: look}
-}
-
 var probes = []diagnosis.Probe[*patient]{
 	{Check: recoveryCheck, Look: func(p *patient) (standby bool, found string, err error) {
 		err = p.value("SELECT pg_is_in_recovery()", &standby)
 		return standby, map[bool]string{true: "this is a standby", false: "this is a primary"}[standby], err
 	}},
-	probe("postgres.read-only", store.LevelFailure,
+	diagnosis.NewProbe("postgres.read-only", store.LevelFailure,
 		"transactions are read only, so no lock can be taken",
 		"ALTER ROLE … SET default_transaction_read_only = off, or connect to the primary",
 		isOff("on", "default_transaction_read_only")),
-	probe("postgres.fsync", store.LevelFailure,
+	diagnosis.NewProbe("postgres.fsync", store.LevelFailure,
 		"a crash of the machine loses locks or damages the database, and two clients hold one name",
 		"fsync = on and full_page_writes = on",
 		isOff("off", "fsync", "full_page_writes")),
-	probe("postgres.unlogged", store.LevelFailure,
+	diagnosis.NewProbe("postgres.unlogged", store.LevelFailure,
 		"a crash or failover empties the tables of the locks, and all names are given to others",
 		"ALTER TABLE … SET LOGGED; only the tables waiters and ended may be unlogged",
 		func(p *patient) (bool, string, error) {
@@ -160,7 +154,7 @@ var probes = []diagnosis.Probe[*patient]{
 			}
 			return unlogged > 0, fmt.Sprintf("%d of %d tables are unlogged", unlogged, count), err
 		}),
-	probe("postgres.standbys", store.LevelWarning,
+	diagnosis.NewProbe("postgres.standbys", store.LevelWarning,
 		"replication is asynchronous: a failover may promote a standby that has not received a grant, and give the name to a second client",
 		"set synchronous_standby_names, or check tokens at the resource",
 		func(p *patient) (bool, string, error) {
@@ -172,14 +166,14 @@ var probes = []diagnosis.Probe[*patient]{
 			names, err2 := p.setting("synchronous_standby_names")
 			return names == "", fmt.Sprintf("%d standbys, synchronous_standby_names %q", standbys, names), cmp.Or(err, err2)
 		}),
-	probe("postgres.pooler", store.LevelWarning,
+	diagnosis.NewProbe("postgres.pooler", store.LevelWarning,
 		"a pooler passes on no notifications, so waiters poll every 50 ms: a hand-off takes longer and costs statements; locks are as safe as without",
 		"connect to the server itself, past the pooler",
 		func(p *patient) (bool, string, error) {
 			pooler, err := poolerAt(p.ctx, p.conn)
 			return pooler, map[bool]string{true: "a pooler is in between", false: "no pooler is in between"}[pooler], err
 		}),
-	probe("postgres.idle-timeout", store.LevelFailure,
+	diagnosis.NewProbe("postgres.idle-timeout", store.LevelFailure,
 		"the server closes the connections of the store between two calls; waiters are not woken, and a renewal may fail",
 		"idle_session_timeout = 0 for the role of the locks, or at least a minute",
 		func(p *patient) (bool, string, error) {
@@ -187,7 +181,7 @@ var probes = []diagnosis.Probe[*patient]{
 			limit := time.Duration(ms) * time.Millisecond
 			return limit > 0 && limit < 2*p.store.heartbeat, fmt.Sprintf("idle_session_timeout %v", limit), err
 		}),
-	probe("postgres.statement-timeout", store.LevelWarning,
+	diagnosis.NewProbe("postgres.statement-timeout", store.LevelWarning,
 		"calls that wait for the row of a contended name are cancelled, and renewals with them",
 		"ALTER ROLE … SET statement_timeout = 0 for the role of the locks, or at least some seconds",
 		func(p *patient) (bool, string, error) {
@@ -195,7 +189,7 @@ var probes = []diagnosis.Probe[*patient]{
 			limit := time.Duration(ms) * time.Millisecond
 			return limit > 0 && limit < p.store.heartbeat, fmt.Sprintf("statement_timeout %v", limit), err
 		}),
-	probe("postgres.keepalives", store.LevelWarning,
+	diagnosis.NewProbe("postgres.keepalives", store.LevelWarning,
 		"the server notices hours late that a client has died; until then its connection, and the rows that it has locked, are taken",
 		"tcp_keepalives_idle = 60, tcp_keepalives_interval = 10, tcp_keepalives_count = 5",
 		func(p *patient) (bool, string, error) {
@@ -205,7 +199,7 @@ var probes = []diagnosis.Probe[*patient]{
 			}
 			return idle > mostIdle, fmt.Sprintf("tcp_keepalives_idle %d s", idle), err
 		}),
-	probe("postgres.connections", store.LevelWarning,
+	diagnosis.NewProbe("postgres.connections", store.LevelWarning,
 		"when all connections are taken, a program that must connect again cannot renew its leases",
 		"raise max_connections, or use a pooler for the other programs",
 		func(p *patient) (bool, string, error) {
@@ -214,7 +208,7 @@ var probes = []diagnosis.Probe[*patient]{
 			err2 := p.value("SELECT sum(numbackends)::bigint FROM pg_stat_database", &used)
 			return used*100 > limit*mostConnections, fmt.Sprintf("%d of %d connections", used, limit), cmp.Or(err, err2)
 		}),
-	probe("postgres.old-snapshot", store.LevelWarning,
+	diagnosis.NewProbe("postgres.old-snapshot", store.LevelWarning,
 		"a transaction or a replication slot has an old snapshot, so the server keeps all versions of the rows since then; names that are locked often get slower by the minute",
 		"end the transaction with the oldest backend_xmin in pg_stat_activity; keep the locks in a database of their own, apart from reports and dumps",
 		func(p *patient) (bool, string, error) {
@@ -223,7 +217,7 @@ var probes = []diagnosis.Probe[*patient]{
 				" UNION ALL SELECT xmin FROM pg_replication_slots UNION ALL SELECT transaction FROM pg_prepared_xacts WHERE database = current_database()) s(x)", &age)
 			return age > mostAge, fmt.Sprintf("the oldest snapshot is %d transactions old", age), err
 		}),
-	probe("postgres.notify-queue", store.LevelWarning,
+	diagnosis.NewProbe("postgres.notify-queue", store.LevelWarning,
 		"a session that listens does not read its notifications; when the queue is full, releases that wake a waiter fail",
 		"find the session that listens and is idle in transaction in pg_stat_activity, and end it",
 		func(p *patient) (bool, string, error) {

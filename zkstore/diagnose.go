@@ -148,12 +148,6 @@ var rightsCheck = diagnosis.New("zookeeper.rights", store.LevelFailure,
 	"the user may not create and delete nodes below the root of the locks, so no lock can be taken",
 	"give user and password in the URL; setAcl ROOT to that user with all rights (cdrwa)")
 
-func probe[T any](
-	id string, level store.Level, risk, remedy string, look func(T) (bool, string, error),
-) diagnosis.Probe[T] {
-	return diagnosis.Probe[T]{Check: diagnosis.New(id, level, risk, remedy), Look: look}
-}
-
 var ensembleProbes = []diagnosis.Probe[*ensemble]{
 	{Check: rightsCheck, Look: func(e *ensemble) (bool, string, error) {
 		switch e.ephemeralErr {
@@ -164,7 +158,7 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 		}
 		return false, fmt.Sprintf("the user may create and delete nodes below %s", e.store.root), e.ephemeralErr
 	}},
-	probe("zookeeper.local-sessions", store.LevelFailure,
+	diagnosis.NewProbe("zookeeper.local-sessions", store.LevelFailure,
 		"a session that only one server knows cannot have ephemeral nodes, which locks need, so no lock can be taken",
 		"localSessionsUpgradingEnabled=true, or localSessionsEnabled=false",
 		func(e *ensemble) (bool, string, error) {
@@ -176,14 +170,14 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 			}
 			return false, "a new session can have ephemeral nodes", e.ephemeralErr
 		}),
-	probe("zookeeper.session", store.LevelWarning,
+	diagnosis.NewProbe("zookeeper.session", store.LevelWarning,
 		"the servers grant another timeout than requested: a TTL is at most four fifths of it, and the locks of a crashed process last that long",
 		"ask for a time from 2 to 20 times tickTime with session= in the URL, or change minSessionTimeout and maxSessionTimeout",
 		func(e *ensemble) (bool, string, error) {
 			granted := time.Duration(e.store.timeout.Load())
 			return granted != e.asked, fmt.Sprintf("asked for a session of %v, got %v", e.asked, granted), nil
 		}),
-	probe("zookeeper.members", store.LevelWarning,
+	diagnosis.NewProbe("zookeeper.members", store.LevelWarning,
 		"a standalone server is a single point of failure; an even number tolerates no more failures than one server fewer",
 		"run an ensemble of three or five servers",
 		func(e *ensemble) (bool, string, error) {
@@ -192,13 +186,13 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 			}
 			return e.members%2 == 0 || e.members == 1, fmt.Sprintf("%d servers that vote", e.members), e.membersErr
 		}),
-	probe("zookeeper.servers", store.LevelWarning,
+	diagnosis.NewProbe("zookeeper.servers", store.LevelWarning,
 		"a program that knows one server of many loses its session with it",
 		"name all servers in the URL",
 		func(e *ensemble) (bool, string, error) {
 			return len(e.servers) == 1 && e.members > 1, fmt.Sprintf("%d of %d servers are named", len(e.servers), max(1, e.members)), e.membersErr
 		}),
-	probe("zookeeper.acl", store.LevelWarning,
+	diagnosis.NewProbe("zookeeper.acl", store.LevelWarning,
 		"anyone who can reach the servers can read, forge and remove locks",
 		"give user and password in the URL before the first use, so that the nodes belong to that user",
 		func(e *ensemble) (bool, string, error) {
@@ -244,7 +238,7 @@ func (e *ensemble) alone(servers []string, calls ...*wire.Call) error {
 }
 
 var memberProbes = []diagnosis.Probe[*member]{
-	probe("zookeeper.ensemble", store.LevelFailure,
+	diagnosis.NewProbe("zookeeper.ensemble", store.LevelFailure,
 		"clients of different ensembles do not know of each other's locks: two clients hold one name",
 		"name only servers of one ensemble in the URL, the same for all programs",
 		func(m *member) (bool, string, error) {
@@ -261,7 +255,7 @@ var memberProbes = []diagnosis.Probe[*member]{
 			}
 			return false, "this server has the same nodes", err
 		}),
-	probe("zookeeper.read-only", store.LevelFailure,
+	diagnosis.NewProbe("zookeeper.read-only", store.LevelFailure,
 		"the server is cut off from the others and serves old data, so nothing is granted there",
 		"see whether a majority of the servers is up and can reach each other",
 		func(m *member) (bool, string, error) {
@@ -271,7 +265,7 @@ var memberProbes = []diagnosis.Probe[*member]{
 			mode, err := m.field("srvr", "Mode", ":")
 			return mode == "read-only", "mode " + mode, err
 		}),
-	probe("zookeeper.fsync", store.LevelFailure,
+	diagnosis.NewProbe("zookeeper.fsync", store.LevelFailure,
 		"the server does not wait for its disk (forceSync=no): a crash of machines loses grants, and two clients hold one name",
 		"start ZooKeeper without forceSync=no",
 		func(m *member) (bool, string, error) {
@@ -281,7 +275,7 @@ var memberProbes = []diagnosis.Probe[*member]{
 			}
 			return false, fmt.Sprintf("the server synced its log %s times", count), err
 		}),
-	probe("zookeeper.connections", store.LevelWarning,
+	diagnosis.NewProbe("zookeeper.connections", store.LevelWarning,
 		"a server refuses more connections than that from one address; each program has one, so many programs on one host or behind one address cannot connect",
 		"maxClientCnxns=500 in zoo.cfg, or 0 for no limit",
 		func(m *member) (bool, string, error) {
@@ -289,7 +283,7 @@ var memberProbes = []diagnosis.Probe[*member]{
 			n, err2 := strconv.Atoi(text)
 			return n > 0 && n <= fewConnections, "maxClientCnxns " + text, cmp.Or(err, err2)
 		}),
-	probe("zookeeper.commands", store.LevelNote,
+	diagnosis.NewProbe("zookeeper.commands", store.LevelNote,
 		"settings that only these commands report are unknown",
 		"4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg",
 		func(m *member) (bool, string, error) {

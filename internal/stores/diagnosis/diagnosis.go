@@ -86,6 +86,13 @@ type Probe[T any] struct {
 	Look func(target T) (bad bool, found string, err error)
 }
 
+// NewProbe returns a probe for a check that it registers.
+func NewProbe[T any](
+	id string, level store.Level, risk, remedy string, look func(target T) (bad bool, found string, err error),
+) Probe[T] {
+	return Probe[T]{New(id, level, risk, remedy), look}
+}
+
 // Run examines a target with all probes. The findings have the given node.
 func Run[T any](node string, target T, probes []Probe[T]) []store.Finding {
 	var findings []store.Finding
