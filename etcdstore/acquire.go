@@ -19,7 +19,7 @@ import (
 // the same when its watch reported that the holder is gone. All other attempts read first. A decision that is based
 // on a read is written on condition that nothing has changed since the read, and is made again if something has.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return store.Answer{}, err
 	}
 	defer s.life.Exit()
@@ -55,7 +55,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 	}
 	for err == nil {
 		if a.s.life.Work.Err() != nil {
-			return store.Answer{}, errClosed // claims are no longer recorded, so the loop would not end
+			return store.Answer{}, a.s.life.ErrClosed // claims are no longer recorded, so the loop would not end
 		}
 		var done bool
 		if answer, done, err = a.decide(ctx); done {

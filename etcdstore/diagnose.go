@@ -28,7 +28,7 @@ var _ store.Diagnoser = (*Store)(nil)
 // Diagnose checks whether the servers are set up safely for locks with that TTL: see [store.Diagnoser]. It asks
 // every endpoint for its status and its metrics. The user needs only the rights for locks.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
 	defer s.life.Exit()

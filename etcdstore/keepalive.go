@@ -53,7 +53,7 @@ func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
-		return nil, errClosed
+		return nil, k.store.life.ErrClosed
 	}
 	k.waiting = append(k.waiting, call)
 	if !k.busy {

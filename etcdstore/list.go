@@ -19,7 +19,7 @@ const (
 // List returns one page of the names that have holders or waiters: see [store.Store]. Pages are
 // sorted by name, and the cursor is the last name of the previous page.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return store.Page{}, err
 	}
 	defer s.life.Exit()

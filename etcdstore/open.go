@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -48,11 +49,7 @@ func init() {
 }
 
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
-	s, err := openWith(ctx, u, config{})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return handle.Opened(openWith(ctx, u, config{}))
 }
 
 func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {

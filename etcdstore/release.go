@@ -13,7 +13,7 @@ import (
 // Release ends a grant, or keeps its name closed for a time: see [store.Store]. It compares the
 // revision of the key, so that a release that arrives late or twice never ends another grant.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return err
 	}
 	defer s.life.Exit()
@@ -82,7 +82,7 @@ func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) boo
 // Leave removes an identity from the queue and releases its grant: see [store.Store]. If an attempt
 // got no reply, its lease is revoked, so that the attempt fails even if it arrives later.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return err
 	}
 	defer s.life.Exit()
@@ -132,7 +132,7 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 
 // Break ends a grant or a kept record by force: see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return err
 	}
 	defer s.life.Exit()

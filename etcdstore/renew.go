@@ -24,7 +24,7 @@ const maxOps = 128
 // round trips. A key that exists has the whole TTL left from the beginning of the call, since a lease that has
 // ended does not come back. A former leader that does not know that it was replaced cannot answer the read.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Exit()

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -55,7 +55,7 @@ type Store struct {
 
 	several bool // there are several servers: if one does not reply, another may
 
-	life lifetime.Lifetime // streams and batches end with its Work
+	life handle.Life // streams and batches end with its Work
 
 	pool   pool
 	keeper keeper
@@ -128,7 +128,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 		config: c, keys: newKeys(c.prefix), claims: make(map[claimKey]*claim), unsettled: make(map[claimKey]unsettled),
 		several: len(client.Endpoints()) > 1,
 	}
-	s.life.Begin()
+	s.life.Begin("etcd store")
 	s.keeper.store = s
 	s.waits = waits{
 		store: s, client: pb.NewWatchClient(conn),
@@ -172,20 +172,6 @@ func (s *Store) Close() error {
 		_ = s.client.Close() // its error only says that the client was closed
 	}
 	return nil
-}
-
-var errClosed = fmt.Errorf("etcd store: %w", store.ErrClosed)
-
-// enter begins a call. If it returns nil, the caller must call life.Exit.
-func (s *Store) enter(ctx context.Context) error {
-	if !s.life.Enter() {
-		return errClosed
-	}
-	err := ctx.Err()
-	if err != nil {
-		s.life.Exit()
-	}
-	return err
 }
 
 // claim returns what is known about an identity, and whether anything is known.
@@ -233,7 +219,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case err == nil, errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNotHeld):
 		return err
 	case s.life.Work.Err() != nil:
-		return errClosed
+		return s.life.ErrClosed
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}

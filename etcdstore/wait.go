@@ -263,7 +263,7 @@ func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Durat
 // Wait blocks until a queued identity should ask again: see [store.Store]. It returns nil at once
 // if the identity was not queued through this handle.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return err
 	}
 	defer s.life.Exit()
@@ -274,5 +274,5 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		woken = state.signal.C()
 	}
 	w.mu.Unlock()
-	return wake.Wait(ctx, woken, s.life.Closing.Done(), errClosed)
+	return wake.Wait(ctx, woken, s.life.Closing.Done(), s.life.ErrClosed)
 }

@@ -42,7 +42,7 @@ type call struct {
 // do makes a call in a lane. If ctx or callTimeout ends, it returns soon. A call that was not sent by then
 // never is. A call that was sent alone is ended after grace. A batch continues, and later calls wait for it.
 func (s *Store) do(ctx context.Context, l *lane, c *call) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return err
 	}
 	_, err := l.calls.Do(ctx, c, func() { l.send(ctx, []*call{c}) })
@@ -54,7 +54,7 @@ func (s *Store) do(ctx context.Context, l *lane, c *call) error {
 		}
 		return s.explain(ctx, s.noReply())
 	case s.life.Closing.Err() != nil:
-		return errClosed
+		return s.life.ErrClosed
 	}
 	return s.explain(ctx, c.err)
 }

@@ -103,7 +103,7 @@ func (s *Store) newLane() *lane {
 // the state of the connection is unknown, and it is closed. It is also closed if the server has
 // become read-only, because a new connection may reach the new primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
-	if err := l.s.usable(ctx); err != nil {
+	if err := l.s.life.Usable(ctx); err != nil {
 		return l.s.noReply()
 	}
 	call, cancel := context.WithTimeout(l.s.life.Closing, callTimeout)
@@ -158,7 +158,7 @@ func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 	})
 	if !started {
 		end()
-		return errClosed
+		return l.s.life.ErrClosed
 	}
 	select {
 	case err := <-connected:

@@ -23,7 +23,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []sto
 	fail := func(err error) []store.Finding {
 		return []store.Finding{readOnlyCheck.Unknown(s.explain(ctx, err))}
 	}
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return fail(err)
 	}
 	err := s.gives.use(ctx, func(ctx context.Context, c *conn) error {

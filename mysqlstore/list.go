@@ -13,7 +13,7 @@ import (
 // List returns one page of the names that have holders or waiters: see [store.Store]. Pages are
 // sorted by name, and the cursor is the last name of the previous page.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return page, err
 	}
 	err = s.takes.use(ctx, func(ctx context.Context, c *conn) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
-	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -37,7 +37,6 @@ var (
 	// errStuck is the error of calls for rows in Store.stuck.
 	errStuck = &mysql.MySQLError{Number: errRowLocked, Message: "the row is still locked"}
 
-	errClosed       = fmt.Errorf("mysql store: %w", store.ErrClosed)
 	errIncompatible = fmt.Errorf("%w: the tables of the locks were migrated to a version that this program does not know, or are damaged: update this program", store.ErrInvalid)
 )
 
@@ -62,12 +61,12 @@ type Store struct {
 	waits waits
 	sweep sweep
 
-	life lifetime.Lifetime
+	life handle.Life
 }
 
 func newStore(db *sql.DB, c config) *Store {
 	s := &Store{db: db, config: c, sql: newStatements(c.prefix), heartbeat: heartbeat}
-	s.life.Begin()
+	s.life.Begin("mysql store")
 	s.takes, s.gives = s.newLane(), s.newLane()
 	s.waits.news, s.waits.Keep = make(chan struct{}, 1), 2*heartbeat
 	return s
@@ -127,13 +126,6 @@ func (s *Store) background(f func()) bool {
 	return true
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.life.Closing.Err() != nil {
-		return errClosed
-	}
-	return ctx.Err()
-}
-
 // explain adds advice to the error of a call.
 func (s *Store) explain(ctx context.Context, err error) error {
 	switch {
@@ -142,7 +134,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case s.life.Closing.Err() != nil:
-		return errClosed
+		return s.life.ErrClosed
 	}
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))
 }
@@ -150,7 +142,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 // noReply returns the error of a call without a reply, whose context has not ended.
 func (s *Store) noReply() error {
 	if s.life.Closing.Err() != nil {
-		return errClosed
+		return s.life.ErrClosed
 	}
 	return s.usedUp(bounded.ErrNoReply)
 }
@@ -253,7 +245,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 // Renew extends grants: see [store.Store]. It returns [store.ErrInvalid] if one of them changes
 // its mode other than from exclusive to shared, or has a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
@@ -269,7 +261,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	done := make(chan error, 1)
 	if !s.background(func() { done <- s.renew(limited, calls) }) {
-		return nil, errClosed
+		return nil, s.life.ErrClosed
 	}
 	var err error
 	select {

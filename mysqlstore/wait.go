@@ -82,7 +82,7 @@ func (p *waits) state(key wake.Key) (queued, woken bool) {
 // Wait blocks until a queued identity should ask again: see [store.Store]. It returns nil at once
 // if the identity was not queued through this store.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return err
 	}
 	p := &s.waits
@@ -106,7 +106,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	case p.news <- struct{}{}:
 	default:
 	}
-	return wake.Wait(ctx, c, s.life.Closing.Done(), errClosed)
+	return wake.Wait(ctx, c, s.life.Closing.Done(), s.life.ErrClosed)
 }
 
 // poll checks the rows of waiters until there are no more waiters.

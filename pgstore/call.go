@@ -155,7 +155,7 @@ func (s *Store) doIn(ctx context.Context, b *batch.Batcher[call], c *call) error
 		}
 		return err
 	case c.err != nil && s.life.Closing.Err() != nil:
-		return errClosed
+		return s.life.ErrClosed
 	}
 	return c.err
 }
@@ -166,7 +166,7 @@ func (s *Store) enter(ctx context.Context) error {
 		return err
 	}
 	if !s.life.Enter() {
-		return errClosed
+		return s.life.ErrClosed
 	}
 	return nil
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-var errClosed = fmt.Errorf("postgres store: %w", store.ErrClosed)
-
 // badIsolation is the code of the functions' error for transactions that are not read committed.
 const badIsolation = "HF001"
 

@@ -26,7 +26,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	case err == nil:
 		return page, nil
 	case s.life.Closing.Err() != nil:
-		return store.Page{}, errClosed
+		return store.Page{}, s.life.ErrClosed
 	}
 	return store.Page{}, bounded.NoReply(ctx, callCtx, explain(err))
 }

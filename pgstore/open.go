@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -50,10 +51,7 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	if isCode(err, "28P01", "28000", "3D000") { // wrong password; no such user, or not allowed from this host; no such database
 		err = fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return handle.Opened(s, err)
 }
 
 // PoolConfig returns the configuration of a pool for a URL of this package, and the schema in the URL, for

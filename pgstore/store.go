@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -81,7 +81,7 @@ type Store struct {
 	listener listener
 	sweeps   sweeps
 
-	life lifetime.Lifetime
+	life handle.Life
 
 	unanswered expiring.Set[store.ID] // identities of Acquire requests that may still arrive
 }
@@ -160,7 +160,7 @@ func newStore(ctx context.Context, own *pgxpool.Config, c config) (s *Store, err
 		return nil, err
 	}
 	s = &Store{pool: pool, schema: quoted, sql: callStatementsOf(quoted, version), heartbeat: heartbeat}
-	s.life.Begin()
+	s.life.Begin("postgres store")
 	send := func(calls []*call) (refused bool) { return s.send(calls, false) }
 	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, int(own.MaxConns)), MaxBatch: maxCalls, Timeout: callTimeout, Send: send}
 	if own.MaxConns > flying {
@@ -413,7 +413,7 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 	}
 	switch {
 	case s.life.Closing.Err() != nil:
-		return errClosed
+		return s.life.ErrClosed
 	case ctx.Err() != nil && !slices.ContainsFunc(calls, func(c *call) bool { return c.err == nil }):
 		return ctx.Err()
 	}

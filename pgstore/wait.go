@@ -191,7 +191,7 @@ func (s *Store) Wait(ctx context.Context, _ string, id store.ID) error {
 		return err
 	}
 	if s.life.Closing.Err() != nil {
-		return errClosed
+		return s.life.ErrClosed
 	}
-	return s.listener.waits.Wait(ctx, keyOf(id), s.life.Closing.Done(), errClosed)
+	return s.listener.waits.Wait(ctx, keyOf(id), s.life.Closing.Done(), s.life.ErrClosed)
 }

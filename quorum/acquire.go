@@ -53,7 +53,7 @@ type attempt struct {
 // returns an error that matches [store.ErrUnsupported], before any node is asked, if the mode is
 // not exclusive, and a [*NodesError] if too few nodes answered.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return answer, err
 	}
 	defer s.life.Exit()

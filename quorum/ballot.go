@@ -117,7 +117,7 @@ func (e *NodesError) Unwrap() []error {
 // failures combines the errors of the nodes into one.
 func (s *Store) failures(errs []error, confirmed int) error {
 	if s.life.Closing.Err() != nil {
-		return errClosed
+		return s.life.ErrClosed
 	}
 	e := &NodesError{Confirmed: confirmed, Needed: s.majority, Nodes: make(map[string]error), all: len(s.nodes)}
 	for i, n := range s.nodes {

@@ -52,7 +52,7 @@ func finding(c *diagnosis.Check, bad bool, found, wrong string) store.Finding {
 // Diagnose checks the nodes, and whether they are a quorum that is safe for locks with that TTL:
 // see [store.Diagnoser].
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
 	defer s.life.Exit()

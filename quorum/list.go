@@ -35,7 +35,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if !s.caps.Features.Has(store.FeatureList) {
 		return page, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return page, err
 	}
 	defer s.life.Exit()

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -88,7 +88,7 @@ type Store struct {
 	opts     Options
 	caps     store.Capabilities
 	base     time.Time
-	life     lifetime.Lifetime
+	life     handle.Life
 	workers  workers
 	peers    peers
 
@@ -150,7 +150,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if fixed := opts.RestartDelay; fixed > 0 && fixed < s.caps.MinTTL {
 		return nil, fmt.Errorf("%w: quorum: restart delay %v: want at least the largest TTL in use; the shortest possible is %v", store.ErrInvalid, fixed, s.caps.MinTTL)
 	}
-	s.life.Begin()
+	s.life.Begin("quorum store")
 	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
 	err := s.identifyNodes(ctx)
 	if err == nil {
@@ -207,20 +207,6 @@ func (s *Store) Capabilities() store.Capabilities { return s.caps }
 
 // now is the time on the store's own monotonic clock.
 func (s *Store) now() time.Duration { return time.Since(s.base) }
-
-// enter begins a call. If it returns nil, the caller must call life.Exit.
-func (s *Store) enter(ctx context.Context) error {
-	if !s.life.Enter() {
-		return errClosed
-	}
-	if err := ctx.Err(); err != nil {
-		s.life.Exit()
-		return err
-	}
-	return nil
-}
-
-var errClosed = fmt.Errorf("quorum store: %w", store.ErrClosed)
 
 // Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes. Grants
 // that were not released stay until their TTL is over. A second Close does nothing.

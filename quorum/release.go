@@ -139,7 +139,7 @@ func (se *session) reopen() {
 // endAll ends what the nodes have of an identity, and waits until a majority is ok, too many of them are
 // without a vote, or all have replied. The rest is done in the background.
 func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return err
 	}
 	defer s.life.Exit()
@@ -238,7 +238,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return fmt.Errorf("%w: not all nodes can break a lock", store.ErrUnsupported)
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return err
 	}
 	defer s.life.Exit()

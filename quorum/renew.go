@@ -21,7 +21,7 @@ var (
 // of its own. Nodes that do not have a grant, for example because they have restarted, get it in
 // the background. A lease that is over is gone, even if nodes have not noticed that yet.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.life.EnterCall(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Exit()

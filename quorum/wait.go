@@ -58,10 +58,7 @@ func (se *session) chooseBell() int {
 // Wait blocks until a refused identity should ask again; see [store.Store]. The bell of the name
 // wakes it. It returns nil at once if the identity does not wait.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if s.life.Closing.Err() != nil {
-		return errClosed
-	}
-	if err := ctx.Err(); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return err
 	}
 	se := s.find(name, id)
@@ -94,8 +91,5 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		return nil
 	case <-waitCtx.Done():
 	}
-	if s.life.Closing.Err() != nil {
-		return errClosed
-	}
-	return ctx.Err()
+	return s.life.Usable(ctx)
 }

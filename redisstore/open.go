@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/redis/await"
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -50,11 +51,7 @@ func init() {
 
 // open opens the store of a URL.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
-	s, err := openWith(ctx, u, rediscore.Config{})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return handle.Opened(openWith(ctx, u, rediscore.Config{}))
 }
 
 func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Store, error) {

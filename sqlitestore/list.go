@@ -43,7 +43,7 @@ func (s *Store) reading(ctx context.Context, f func() error) (err error) {
 	case <-ctx.Done():
 	case <-s.life.Closing.Done():
 	}
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return err
 	}
 	if s.read == nil {

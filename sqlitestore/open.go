@@ -15,6 +15,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -46,11 +47,7 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	if err := u.Only(); err != nil {
 		return nil, err
 	}
-	s, err := Open(ctx, u.Path)
-	if err != nil {
-		return nil, err // so that the interface is nil, instead of containing a nil *Store
-	}
-	return s, nil
+	return handle.Opened(Open(ctx, u.Path))
 }
 
 // Open opens a file of locks, and creates it if it does not exist. Its directory must exist. A
@@ -77,7 +74,7 @@ func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
 		writes: writeQueue{turn: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1),
 		heartbeat: heartbeat, pushes: pushes{open: listenPush, waits: wake.Table[struct{}]{Keep: 2 * heartbeat}},
 	}
-	s.life.Begin()
+	s.life.Begin("sqlite store")
 	for _, step := range []func() error{
 		ctx.Err,
 		func() error { return checkRemains(path) },

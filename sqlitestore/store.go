@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -24,11 +23,7 @@ const (
 	maxRenewals = 256
 )
 
-var (
-	_ store.Store = (*Store)(nil)
-
-	errClosed = fmt.Errorf("sqlite store: %w", store.ErrClosed)
-)
+var _ store.Store = (*Store)(nil)
 
 // A Store is a handle on a file of locks. Make one with [Open], or by a URL: "sqlite:PATH".
 type Store struct {
@@ -52,7 +47,7 @@ type Store struct {
 	read     *conn         // for listings; nil until the first listing
 
 	pushes pushes
-	life   lifetime.Lifetime
+	life   handle.Life
 }
 
 // Capabilities returns what this store supports: all features that do not need several hosts.
@@ -137,7 +132,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		return err
 	}
 	plain := keep.State == store.Held
-	if plain && s.usable(ctx) == nil && s.writes.tryTurn() { // no other call to share a transaction with
+	if plain && s.life.Usable(ctx) == nil && s.writes.tryTurn() { // no other call to share a transaction with
 		n, err := s.conn.exec(sqlDrop, name, id[:], s.clock.now())
 		err = s.checkTables(s.conn, err)
 		s.writes.endTurn()
@@ -179,7 +174,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 // other than from exclusive to shared, or has a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if len(grants) == 0 {
-		return nil, s.usable(ctx)
+		return nil, s.life.Usable(ctx)
 	}
 	outcomes := make([]store.Renewed, len(grants))
 	for first := 0; first < len(grants); first += maxRenewals {

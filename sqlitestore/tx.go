@@ -66,7 +66,7 @@ type writeQueue struct {
 // collected. An error of the store contract is committed too; any other error rolls the transaction back.
 // Other calls may share the transaction, and it may run on another goroutine.
 func (s *Store) write(ctx context.Context, size int, call func(tx *callTx) error) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return err
 	}
 	tx := &callTx{Store: s, call: call, size: size}
@@ -131,7 +131,7 @@ func (s *Store) enqueue(ctx context.Context, tx *callTx) {
 	case <-s.life.Closing.Done():
 	}
 	if q.remove(tx) { // ctx or the store has ended
-		tx.err = s.usable(ctx)
+		tx.err = s.life.Usable(ctx)
 		return
 	}
 	<-tx.done
@@ -155,7 +155,7 @@ func (s *Store) transact(ctx context.Context, tx *callTx) {
 }
 
 func (s *Store) begin(ctx context.Context) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return err
 	}
 	return s.retry(ctx, func() error {
@@ -220,13 +220,6 @@ func (tx *callTx) run() error {
 	return tx.err
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.life.Closing.Err() != nil {
-		return errClosed
-	}
-	return ctx.Err()
-}
-
 // retry calls f until the file is not locked by another connection. It replaces SQLite's own busy
 // timeout, which cannot be ended by a context.
 func (s *Store) retry(ctx context.Context, f func() error) error {
@@ -242,7 +235,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 			case <-time.After(pause):
 			case <-ctx.Done():
 			case <-s.life.Closing.Done():
-				return errClosed
+				return s.life.ErrClosed
 			}
 			pause = min(2*pause, maxPause)
 		}
@@ -254,7 +247,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 
 // explain adds the path and advice to an error of SQLite.
 func (s *Store) explain(err error) error {
-	if err == nil || errors.Is(err, errClosed) || err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) ||
+	if err == nil || errors.Is(err, s.life.ErrClosed) || err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) ||
 		err == context.Canceled || err == context.DeadlineExceeded {
 		return err
 	}

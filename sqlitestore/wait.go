@@ -173,10 +173,10 @@ func readPush(message []byte) (woken []wake.Key) {
 // Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at once if the
 // identity was not queued through this handle.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.life.Usable(ctx); err != nil {
 		return err
 	}
-	return s.pushes.waits.Wait(ctx, wake.Key{Name: name, ID: id}, s.life.Closing.Done(), errClosed)
+	return s.pushes.waits.Wait(ctx, wake.Key{Name: name, ID: id}, s.life.Closing.Done(), s.life.ErrClosed)
 }
 
 // listenLoopback listens on a loopback port, for systems without abstract Unix sockets.

@@ -30,7 +30,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 		return err
 	})
 	if err == nil && s.life.Closing.Err() != nil {
-		return store.Answer{}, errClosed // Close may have ended the session before it knew of the grant
+		return store.Answer{}, s.life.ErrClosed // Close may have ended the session before it knew of the grant
 	}
 	answer.TTL = s.ttl(answer.TTL) // the session may have been resumed with a shorter timeout
 	return answer, s.explain(err)

@@ -23,7 +23,7 @@ var _ store.Diagnoser = (*Store)(nil)
 // four-letter commands srvr, mntr and conf to every server of the URL, and begins a short session at each.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
 	if s.life.Closing.Err() != nil {
-		return []store.Finding{rightsCheck.Unknown(errClosed)}
+		return []store.Finding{rightsCheck.Unknown(s.life.ErrClosed)}
 	}
 	e := &ensemble{store: s, ctx: ctx}
 	e.servers, e.asked = s.wire.Servers()

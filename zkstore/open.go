@@ -91,7 +91,7 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 		sum := sha1.Sum([]byte(opts.Auth))
 		s.acl = wire.ACL{Scheme: "digest", ID: u.User + ":" + base64.StdEncoding.EncodeToString(sum[:])}
 	}
-	s.life.Begin()
+	s.life.Begin("zookeeper store")
 	s.timeout.Store(int64(opts.Timeout))
 	s.writes = batch.Batcher[write]{
 		MaxInFlight: maxInFlight, MaxBatch: maxBatch, MaxWait: farPause,

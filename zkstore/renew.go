@@ -20,7 +20,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	all.Wait()
 	if s.life.Closing.Err() != nil {
-		return nil, errClosed // Close may have replaced the nodes, with their earlier TTL
+		return nil, s.life.ErrClosed // Close may have replaced the nodes, with their earlier TTL
 	}
 	if len(outcomes) > 0 && !slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Err == nil }) {
 		return nil, outcomes[0].Err

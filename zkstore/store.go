@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
@@ -29,7 +29,6 @@ const (
 
 var (
 	_          store.Store = (*Store)(nil)
-	errClosed              = fmt.Errorf("zookeeper store: %w", store.ErrClosed)
 	errLost                = errors.New("zookeeper store: the session has ended, and with it all its locks and places in queues; ask again")
 	errChanged             = errors.New("zookeeper store: other clients changed the queue at every attempt; ask again")
 )
@@ -57,8 +56,8 @@ type Store struct {
 	writes    batch.Batcher[write]
 	sending   sync.Mutex // held to send writes, if their callers have not given up
 
-	life    lifetime.Lifetime // counts the work in the background; calls end with the connection
-	timeout atomic.Int64      // of the session, as granted
+	life    handle.Life  // counts the work in the background; calls end with the connection
+	timeout atomic.Int64 // of the session, as granted
 
 	mu      sync.Mutex
 	session int64
@@ -117,7 +116,7 @@ func (s *Store) explain(err error) error {
 	case err == nil, errors.Is(err, store.ErrNotHeld), errors.Is(err, store.ErrInvalid):
 		return err
 	case s.life.Closing.Err() != nil:
-		return errClosed
+		return s.life.ErrClosed
 	case err == wire.ErrLost:
 		return errLost
 	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, failure == wire.ErrAuthFailed:

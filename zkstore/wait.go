@@ -68,7 +68,7 @@ func (s *Store) event(path string, children bool) {
 // not queued through this handle, or if the session has ended or was resumed over another connection.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if s.life.Closing.Err() != nil {
-		return errClosed
+		return s.life.ErrClosed
 	}
 	var turn, closes <-chan struct{}
 	s.mu.Lock()
@@ -85,7 +85,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.life.Closing.Done():
-		return errClosed
+		return s.life.ErrClosed
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ var answersCheck = diagnosis.New("redis.answers", store.LevelFailure,
 // Diagnose checks each server that has keys: see store.Diagnoser. It reads INFO, a few settings by CONFIG GET,
 // and the slow log. Values that the user has no right to read are reported as unknown.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.EnterCall(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
 	defer s.calls.Exit()

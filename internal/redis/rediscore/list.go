@@ -20,7 +20,7 @@ const (
 // List returns one page of the names that have holders or waiters: see store.Store. The names are in no
 // order, may be on two pages, and a page that is not the last can be empty.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.EnterCall(ctx); err != nil {
 		return page, err
 	}
 	defer s.calls.Exit()

@@ -13,7 +13,7 @@ import (
 // Renew extends grants: see store.Store. It returns ErrInvalid also if a renewal has a floor with no token
 // above it. If all renewals failed, it returns the first error.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.EnterCall(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Exit()

@@ -68,8 +68,6 @@ func (s *Store) runAll(ctx context.Context, calls []Call) []Reply {
 	return replies
 }
 
-func (s *Store) errClosed() error { return fmt.Errorf("redis store: %w", store.ErrClosed) }
-
 const (
 	noRights   = "the user of the URL has no right to do this: give it the rights that the package documentation lists"
 	noPassword = "the server requires a user or password: put it into the URL, as in redis://user:password@host, or into the options of the client"
@@ -100,7 +98,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	text := err.Error()
 	switch {
 	case s.calls.Closing.Err() != nil:
-		return s.errClosed()
+		return s.calls.ErrClosed
 	case ctx.Err() != nil && !errors.As(err, new(*ReplicasError)) && !strings.HasPrefix(text, "TRYAGAIN"):
 		return ctx.Err()
 	case s.config.Cluster && strings.HasPrefix(text, "MOVED"): // the reply to a subscription, which the library does not redirect

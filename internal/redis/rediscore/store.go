@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/handle"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -45,7 +45,7 @@ type Store struct {
 	hints  hints
 	batch  batch.Batcher[plainCall]
 	late   lateCalls
-	calls  lifetime.Lifetime
+	calls  handle.Life
 	clock  serverClock
 }
 
@@ -61,7 +61,7 @@ func New(conn Conn, config Config) (*Store, error) {
 	}
 	config.Heartbeat = cmp.Or(config.Heartbeat, DefaultHeartbeat)
 	s := &Store{conn: conn, config: config, late: lateCalls{calls: make(map[store.ID]<-chan struct{})}}
-	s.calls.Begin()
+	s.calls.Begin("redis store")
 	s.waits = waits{store: s, handle: rand.Text(), all: make(map[wake.Key]*waiting), groups: make(map[string]*subscription)}
 	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = maxInFlight, maxBatch, batchPause
 	s.batch.Send = func(calls []*plainCall) bool { s.sendPlain(s.calls.Work, calls, store.ID{}); return false }
@@ -103,22 +103,10 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// enter begins a call. If it returns nil, the caller must call calls.Exit.
-func (s *Store) enter(ctx context.Context) error {
-	if !s.calls.Enter() {
-		return s.errClosed()
-	}
-	if err := ctx.Err(); err != nil {
-		s.calls.Exit()
-		return err
-	}
-	return nil
-}
-
 // Acquire makes one attempt to take a name: see store.Store. It returns ErrInvalid also if the identity has a
 // live grant or a place in the queue with another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.EnterCall(ctx); err != nil {
 		return store.Answer{}, err
 	}
 	defer s.calls.Exit()
@@ -235,7 +223,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 
 // release runs release.lua, unless the plain lane can do it.
 func (s *Store) release(ctx context.Context, name string, id store.ID, what string, keep store.Keep) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.EnterCall(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Exit()

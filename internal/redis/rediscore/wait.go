@@ -215,10 +215,7 @@ func (w *waits) message(text string) {
 // Wait blocks until a queued identity should ask again: see store.Store. It returns nil at once if the
 // identity was not queued through this handle. If the subscription fails, one Wait returns the error.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if s.calls.Closing.Err() != nil {
-		return s.errClosed()
-	}
-	if err := ctx.Err(); err != nil {
+	if err := s.calls.Usable(ctx); err != nil {
 		return err
 	}
 	w := &s.waits
@@ -230,7 +227,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	woken := one.wake.C()
 	w.mu.Unlock()
-	err := wake.Wait(ctx, woken, s.calls.Closing.Done(), s.errClosed())
+	err := wake.Wait(ctx, woken, s.calls.Closing.Done(), s.calls.ErrClosed)
 	w.mu.Lock()
 	if err == nil && one.sub != nil {
 		err, one.sub.err = one.sub.err, nil
