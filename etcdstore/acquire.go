@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Acquire makes one attempt to take a name: see [store.Store]. It returns ErrInvalid if a request
-// under the identity of a live grant or waiter has another mode, weight or limit.
+// Acquire makes one attempt to take a name: see [store.Store], and [store.SameClaim] for a repeated request.
 //
 // The first attempt assumes that the name is free, and grants it in one transaction if it is. The first waiter does
 // the same when its watch reported that the holder is gone. All other attempts read first. A decision that is based

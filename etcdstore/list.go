@@ -16,8 +16,7 @@ const (
 	maxPage  = 10_000 // and at most
 )
 
-// List returns one page of the names that have holders or waiters: see [store.Store]. Pages are
-// sorted by name, and the cursor is the last name of the previous page.
+// List returns one page of the names that have holders or waiters, sorted by name: see [store.Store].
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.life.EnterCall(ctx); err != nil {
 		return store.Page{}, err

@@ -16,9 +16,8 @@ import (
 // maxOps is how many keys are read in one transaction: the default limit of etcd.
 const maxOps = 128
 
-// Renew extends grants: see [store.Store]. The outcome of a renewal that failed is unknown. If all
-// renewals failed, Renew returns the first error. The error is ErrInvalid if a renewal changes the mode
-// other than from exclusive to shared, or has a floor with no token above it.
+// Renew extends grants: see [store.Store]. If all renewals failed, it returns the first error. It also returns
+// ErrInvalid for a floor with no token above it.
 //
 // It keeps the leases alive and reads the keys at the same time, because a short lease has no time for two
 // round trips. A key that exists has the whole TTL left from the beginning of the call, since a lease that has

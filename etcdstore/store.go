@@ -152,8 +152,7 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends this handle. Waiting calls end, other calls in flight get two seconds to finish, and later calls fail
-// with store.ErrClosed. Grants that were not released stay until their TTL is over. A second Close does nothing.
+// Close ends this handle: see [store.Store]. Calls in flight that do not wait get two seconds to finish.
 func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil

@@ -77,8 +77,7 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close closes this handle: calls blocked in Wait end, and later calls fail with [store.ErrClosed].
-// Grants that were not released last until their TTL is over. A second Close does nothing.
+// Close closes this handle; see [store.Store].
 func (s *Store) Close() error {
 	s.close()
 	return nil
@@ -100,8 +99,7 @@ func (s *Store) call(ctx context.Context, name string, f func(c *rules.Call) err
 	return s.table.call(name, f)
 }
 
-// Acquire makes one attempt to take a name; see [store.Store]. It returns [store.ErrInvalid] if a request
-// under the identity of a live grant or waiter has another mode, weight or limit.
+// Acquire makes one attempt to take a name; see [store.Store], and [store.SameClaim] for a repeated request.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	err = s.call(ctx, req.Name, func(c *rules.Call) error {
 		answer, err = c.Ask(&req)
@@ -123,8 +121,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.call(ctx, name, func(c *rules.Call) error { return c.Break(id) })
 }
 
-// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns
-// [store.ErrInvalid] if keep is malformed, or is Done for a grant that is not exclusive.
+// Release ends a grant, or keeps its name closed for a time; see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -132,9 +129,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.call(ctx, name, func(c *rules.Call) error { return c.Release(id, keep) })
 }
 
-// Renew extends grants; see [store.Store]. It returns [store.ErrInvalid] if a renewal changes the mode
-// other than from exclusive to shared, or has a floor with no token above it. The grants before it are
-// extended nevertheless.
+// Renew extends grants; see [store.Store]. It also returns [store.ErrInvalid] for a floor with no token above it.
+// The grants before an invalid renewal are extended nevertheless.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -161,8 +157,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	return s.table.waits.Wait(ctx, wake.Key{Name: name, ID: id}, s.done, errClosed)
 }
 
-// List returns one page of the names that have holders or waiters; see [store.Store]. Pages
-// are sorted by name, and the cursor is the last name of the previous page.
+// List returns one page of the names that have holders or waiters, sorted by name; see [store.Store].
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Page{}, err

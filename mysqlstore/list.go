@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// List returns one page of the names that have holders or waiters: see [store.Store]. Pages are
-// sorted by name, and the cursor is the last name of the previous page.
+// List returns one page of the names that have holders or waiters, sorted by name: see [store.Store].
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	if err := s.life.Usable(ctx); err != nil {
 		return page, err

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,15 +163,13 @@ func pool(u *store.URL) (*sql.DB, config, error) {
 		return nil, c, err
 	}
 	database := strings.TrimPrefix(u.Path, "/")
-	if len(u.Hosts) != 1 || database == "" || strings.Contains(database, "/") {
+	hosts, _ := u.Addresses(defaultPort)
+	if len(hosts) != 1 || database == "" || strings.Contains(database, "/") {
 		return fail("write mysql://USER:PASSWORD@HOST:%s/DATABASE with one host, that of the primary", defaultPort)
 	}
 	option := mysql.NewConfig()
 	option.User, option.Passwd = u.User, u.Password()
-	option.Net, option.Addr, option.DBName = "tcp", u.Hosts[0], database
-	if _, _, err := net.SplitHostPort(option.Addr); err != nil {
-		option.Addr = net.JoinHostPort(strings.Trim(option.Addr, "[]"), defaultPort)
-	}
+	option.Net, option.Addr, option.DBName = "tcp", hosts[0], database
 	option.Timeout = dialTimeout
 	option.Logger = &mysql.NopLogger{} // failures are returned as errors
 	c.prefix = u.Query.Get(paramPrefix)

@@ -84,10 +84,9 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends the store: calls in flight and in Wait end, and later calls return [store.ErrClosed]. Grants
-// stay until they are released or their TTL is over. A second Close does nothing. Close waits for up to half
-// a second until unused rows are removed, and closes the connections of the store, but not a *sql.DB that
-// was passed to New. If a dialer of the application hangs, its connection is closed later.
+// Close ends the store: see [store.Store]. It waits for up to half a second until unused rows are removed, and
+// closes the connections of the store, but not a *sql.DB that was passed to New. If a dialer of the application
+// hangs, its connection is closed later.
 func (s *Store) Close() error {
 	s.sweep.await()
 	if !s.life.Shut() {
@@ -178,9 +177,7 @@ func advice(err error) string {
 	return ""
 }
 
-// Acquire makes one attempt to take a name: see [store.Store]. It returns [store.ErrInvalid] if
-// the name is held or requested with another limit or in a mode that cannot be combined with the
-// request, or if the identity of a live grant or waiter asks for another mode, weight or limit.
+// Acquire makes one attempt to take a name: see [store.Store], and [store.SameClaim] for a repeated request.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	key := keyOf(&req)
 	queued, woken := s.waits.state(key)
@@ -202,9 +199,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	return c.answer, nil
 }
 
-// Release ends a grant, and can keep its name closed for a time: see [store.Store]. It returns
-// [store.ErrNotHeld] if there is no such grant, and [store.ErrInvalid], without changing the
-// grant, if keep is malformed or is Done for a grant that is not exclusive.
+// Release ends a grant, and can keep its name closed for a time: see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -242,8 +237,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}})
 }
 
-// Renew extends grants: see [store.Store]. It returns [store.ErrInvalid] if one of them changes
-// its mode other than from exclusive to shared, or has a floor with no token above it.
+// Renew extends grants: see [store.Store]. It also returns [store.ErrInvalid] for a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.life.Usable(ctx); err != nil {
 		return nil, err

@@ -165,10 +165,7 @@ func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !s.life.Enter() {
-		return s.life.ErrClosed
-	}
-	return nil
+	return s.life.EnterCall(ctx)
 }
 
 // limit returns a context that ends with ctx, with Close, or when callTimeout is over.

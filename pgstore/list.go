@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// List returns one page of names: see [store.Store]. Pages are sorted by the bytes of names, and
-// the cursor is the last name of the previous page.
+// List returns one page of names, sorted by their bytes: see [store.Store].
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err

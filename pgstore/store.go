@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/internal/stores/expiring"
 	"github.com/holdfast-lock/holdfast/internal/stores/handle"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -223,9 +224,8 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends the store: calls in flight and waiting calls end, and later calls fail with
-// store.ErrClosed. Grants stay until their TTL is over. Close closes the connections of the store, and
-// not the pool that was passed to New. A second Close does nothing.
+// Close ends the store: see [store.Store]. It also ends calls in flight. It closes the connections of the store,
+// and not the pool that was passed to New.
 func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil
@@ -248,13 +248,12 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Acquire makes one attempt to take a name: see [store.Store]. It returns store.ErrInvalid if a
-// request under the identity of a live grant or waiter has another mode, weight or limit.
+// Acquire makes one attempt to take a name: see [store.Store], and [store.SameClaim] for a repeated request.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, store.NoTokens(req.Floor)
 	}
-	req.Tokens = min(max(req.Tokens, 1), maxBlock)
+	req.Tokens = rules.Block(req.Tokens)
 	c := &call{op: opAcquire, req: req}
 	if req.Queue {
 		s.listener.expect(req.ID)
@@ -269,9 +268,6 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	}
 	return answer, err
 }
-
-// maxBlock bounds a block of tokens.
-const maxBlock = 4096
 
 // answer translates the reply to an Acquire.
 func (c *call) answer(pushed bool) (store.Answer, error) {
@@ -341,8 +337,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.outcome(ctx, &call{op: opBreak, req: store.Request{Name: name, ID: id}})
 }
 
-// Renew extends grants: see [store.Store]. It returns store.ErrInvalid if a grant changes its mode other
-// than from exclusive to shared, or has a floor with no token above it. All outcomes are then unknown.
+// Renew extends grants: see [store.Store]. It also returns [store.ErrInvalid] for a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	calls := make([]*call, len(grants))
 	for i, g := range grants {
@@ -350,7 +345,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 			return nil, store.NoTokens(g.Floor)
 		}
 		calls[i] = &call{op: opRenew, req: store.Request{
-			Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: min(g.Tokens, maxBlock), Floor: g.Floor,
+			Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: min(g.Tokens, rules.MaxBlock), Floor: g.Floor,
 		}}
 	}
 	if len(calls) == 1 {

@@ -187,11 +187,8 @@ func (l *listener) setLive(live bool) bool {
 // Wait blocks until a queued identity should ask again: see [store.Store]. It returns nil at
 // once if the identity did not ask through this store.
 func (s *Store) Wait(ctx context.Context, _ string, id store.ID) error {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), s.life.Usable(ctx)); err != nil {
 		return err
-	}
-	if s.life.Closing.Err() != nil {
-		return s.life.ErrClosed
 	}
 	return s.listener.waits.Wait(ctx, keyOf(id), s.life.Closing.Done(), s.life.ErrClosed)
 }

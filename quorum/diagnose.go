@@ -41,14 +41,6 @@ var (
 		"synchronize the clocks of all nodes with NTP")
 )
 
-// finding describes what was found and, if it is bad, what is wrong with it.
-func finding(c *diagnosis.Check, bad bool, found, wrong string) store.Finding {
-	if bad {
-		return c.Bad("%s%s", found, wrong)
-	}
-	return c.OK("%s", found)
-}
-
 // Diagnose checks the nodes, and whether they are a quorum that is safe for locks with that TTL:
 // see [store.Diagnoser].
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
@@ -70,7 +62,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	defer s.servers.Unlock()
 	spare := fmt.Sprintf("%d nodes: %d may fail", len(s.nodes), len(s.nodes)-s.majority)
 	fewer := fmt.Sprintf(", the same number as with %d nodes", len(s.nodes)-1)
-	findings := []store.Finding{finding(nodesCheck, len(s.nodes)%2 == 0, spare, fewer)}
+	findings := []store.Finding{nodesCheck.Finding(len(s.nodes)%2 == 0, spare, fewer)}
 	var ahead []time.Duration // how far the clocks are ahead of the clock of the quorum
 	for i, n := range s.nodes {
 		of := []store.Finding{answersCheck.OK("the node answers")}
@@ -90,11 +82,11 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	}
 	limit := fmt.Sprintf("a call to a node may take %v, the TTL is %v", s.opts.Timeout, ttl)
 	slow := s.opts.Timeout > ttl/3 // after a renewal that timed out, there would be no time for another one
-	findings = append(findings, finding(timeoutCheck, slow, limit, ""))
+	findings = append(findings, timeoutCheck.Finding(slow, limit, ""))
 	if len(ahead) > 1 {
 		d := slices.Max(ahead) - slices.Min(ahead)
 		differ := fmt.Sprintf("the clocks of %d nodes differ by up to %v", len(ahead), d.Round(time.Millisecond))
-		findings = append(findings, finding(clocksCheck, d > ttl/10, differ, fmt.Sprintf(", more than a tenth of the TTL of %v", ttl)))
+		findings = append(findings, clocksCheck.Finding(d > ttl/10, differ, fmt.Sprintf(", more than a tenth of the TTL of %v", ttl)))
 	}
 	return findings
 }
@@ -128,5 +120,5 @@ func (s *Store) delayFinding(ttl time.Duration) store.Finding {
 		return delayCheck.Bad("restart=off: a node counts right after its restart")
 	}
 	found := fmt.Sprintf("a node counts %v after its restart, the TTL is %v", delay, ttl)
-	return finding(delayCheck, delay < ttlAtNodes(min(ttl, store.MaxTime)), found, ", and clocks drift")
+	return delayCheck.Finding(delay < ttlAtNodes(min(ttl, store.MaxTime)), found, ", and clocks drift")
 }

@@ -208,8 +208,7 @@ func (s *Store) Capabilities() store.Capabilities { return s.caps }
 // now is the time on the store's own monotonic clock.
 func (s *Store) now() time.Duration { return time.Since(s.base) }
 
-// Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes. Grants
-// that were not released stay until their TTL is over. A second Close does nothing.
+// Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes; see [store.Store].
 func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil

@@ -142,11 +142,8 @@ func optionOf(u *store.URL, config *rediscore.Config) (option rueidis.ClientOpti
 	option = rueidis.ClientOption{
 		Username: u.User, Password: u.Password(), ForceSingleClient: kind == "",
 	}
-	for _, host := range u.Hosts {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
-		}
-		option.InitAddress = append(option.InitAddress, host)
+	if option.InitAddress, err = u.Addresses(port); err != nil {
+		return option, err
 	}
 	path := strings.Trim(u.Path, "/")
 	if kind == "sentinel" {

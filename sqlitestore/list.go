@@ -8,9 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// List returns one page of the names that have holders or waiters; see [store.Store]. Pages
-// are sorted by name, and the cursor is the last name of the previous page. List uses its own
-// connection, so that no other call waits for it.
+// List returns one page of the names that have holders or waiters, sorted by name; see [store.Store]. It uses
+// its own connection, so that no other call waits for it.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	err = s.reading(ctx, func() error {
 		if err := s.file.check(); err != nil {

@@ -61,8 +61,7 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close closes this handle: calls blocked in Wait end, and later calls fail with [store.ErrClosed].
-// Grants that were not released last until their TTL is over. A second Close does nothing.
+// Close closes this handle; see [store.Store].
 //
 // When the last handle of all processes is closed, SQLite removes the -wal and -shm files.
 func (s *Store) Close() error {
@@ -80,8 +79,7 @@ func (s *Store) Close() error {
 	return s.explain(cmp.Or(s.conn.close(), err))
 }
 
-// Acquire makes one attempt to take a name; see [store.Store]. It returns [store.ErrInvalid] if a request
-// under the identity of a live grant or waiter has another mode, weight or limit.
+// Acquire makes one attempt to take a name; see [store.Store], and [store.SameClaim] for a repeated request.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	err = s.write(ctx, 1, func(tx *callTx) (err error) {
 		answer, err = tx.acquire(&req)
@@ -125,8 +123,7 @@ func (tx *callTx) acquire(req *store.Request) (answer store.Answer, err error) {
 	return answer, err
 }
 
-// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns
-// [store.ErrInvalid] if keep is malformed, or is Done for a grant that is not exclusive.
+// Release ends a grant, or keeps its name closed for a time; see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -170,8 +167,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	})
 }
 
-// Renew extends grants; see [store.Store]. It returns [store.ErrInvalid] if a renewal changes the mode
-// other than from exclusive to shared, or has a floor with no token above it.
+// Renew extends grants; see [store.Store]. It also returns [store.ErrInvalid] for a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if len(grants) == 0 {
 		return nil, s.life.Usable(ctx)

@@ -10,9 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
-// [store.ErrInvalid] if a request under the identity of a live grant or waiter has another mode,
-// weight or limit. The granted TTL is at most four fifths of the session's timeout.
+// Acquire makes one attempt to take a name; see [store.Store], and [store.SameClaim] for a repeated request.
+// The granted TTL is at most four fifths of the session's timeout.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	if req.Floor >= store.MaxToken {
 		return answer, store.NoTokens(req.Floor)

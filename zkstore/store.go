@@ -207,8 +207,7 @@ func (s *Store) state(c *claim) (rec record, zxid int64) {
 	return c.rec, c.zxid
 }
 
-// Close ends this handle and its session. Waiting calls end, and later calls fail with [store.ErrClosed].
-// Grants that were not released stay until their TTL is over. A second Close does nothing.
+// Close ends this handle and its session; see [store.Store].
 func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil

@@ -103,8 +103,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Acquire makes one attempt to take a name: see store.Store. It returns ErrInvalid also if the identity has a
-// live grant or a place in the queue with another mode, weight or limit.
+// Acquire makes one attempt to take a name: see store.Store, and store.SameClaim for a repeated request.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.calls.EnterCall(ctx); err != nil {
 		return store.Answer{}, err

@@ -55,10 +55,8 @@ func ClockAt(ttl, ahead, plusMinus time.Duration) store.Finding {
 	}
 	found := fmt.Sprintf("the server's clock is %v %s that of this host, ± %v",
 		ahead.Abs().Round(10*time.Microsecond), side, plusMinus.Round(10*time.Microsecond))
-	if ahead.Abs()-plusMinus > ttl/10 {
-		return clockCheck.Bad("%s; that is more than a tenth of the TTL of %v", found, ttl)
-	}
-	return clockCheck.OK("%s", found)
+	wrong := fmt.Sprintf("; that is more than a tenth of the TTL of %v", ttl)
+	return clockCheck.Finding(ahead.Abs()-plusMinus > ttl/10, found, wrong)
 }
 
 // ClockUnneeded returns the finding about a store that depends on no clock, or on that of this host.

@@ -56,6 +56,14 @@ func (c *Check) Bad(format string, args ...any) store.Finding {
 	return store.Finding{ID: c.ID, Level: c.Level, Found: fmt.Sprintf(format, args...), Risk: c.Risk, Remedy: c.Remedy}
 }
 
+// Finding describes what was found and, if it is bad, what is wrong with it.
+func (c *Check) Finding(bad bool, found, wrong string) store.Finding {
+	if bad {
+		return c.Bad("%s%s", found, wrong)
+	}
+	return c.OK("%s", found)
+}
+
 // Unknown returns the finding that the check could not be made, because of a [Denied] if a right is missing.
 func (c *Check) Unknown(err error) store.Finding {
 	f := store.Finding{
@@ -98,14 +106,12 @@ func Run[T any](node string, target T, probes []Probe[T]) []store.Finding {
 	var findings []store.Finding
 	for _, p := range probes {
 		bad, found, err := p.Look(target)
-		f := p.OK("%s", found)
+		f := p.Finding(bad, found, "")
 		switch {
 		case errors.Is(err, ErrNotApplicable):
 			continue
 		case err != nil:
 			f = p.Unknown(err)
-		case bad:
-			f = p.Bad("%s", found)
 		}
 		f.Node = node
 		findings = append(findings, f)
