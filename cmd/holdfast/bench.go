@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -44,10 +45,9 @@ whose load changes a result can be above its limit.`,
 			case b.opts.Goroutines < 1 || b.opts.Goroutines > maxGoroutines:
 				return usagef("--goroutines %d: want a number from 1 to %d", b.opts.Goroutines, maxGoroutines)
 			}
-			if err := b.store.check(); err != nil {
-				return err
-			}
-			return fail(b.run(), "")
+			ctx, stop := untilSignal()
+			defer stop()
+			return b.store.withStore(ctx, "", func(first *ttlStore) error { return b.run(ctx, first) })
 		},
 	}
 	b.store.addTo(cmd)
@@ -57,29 +57,18 @@ whose load changes a result can be above its limit.`,
 	return cmd
 }
 
-func (b *bench) run() error {
-	ctx, stop := untilSignal()
-	defer stop()
-	var stores [2]*ttlStore
-	for i := range stores { // two connections, like those of two processes
-		s, err := b.store.open(ctx)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		stores[i] = s
-	}
-	results, err := measure.Run(ctx, stores[0].Store, stores[1].Store, b.opts)
+func (b *bench) run(ctx context.Context, first *ttlStore) error {
+	second, err := b.store.open(ctx) // another connection, like that of another process
 	if err != nil {
 		return err
 	}
-	if b.json {
-		for _, r := range results {
-			if err := outputJSON(r); err != nil {
-				return err
-			}
-		}
-		return nil
+	defer second.Close()
+	results, err := measure.Run(ctx, first.Store, second.Store, b.opts)
+	switch {
+	case err != nil:
+		return err
+	case b.json:
+		return outputJSON(results...)
 	}
 	t := &table{head: []string{"MEASURED", "RESULT", "UNIT", "LIMIT", "RESULT/LIMIT"}}
 	for _, r := range results {

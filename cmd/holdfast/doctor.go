@@ -41,26 +41,20 @@ failures, 69 if the store cannot be reached.`,
   holdfast doctor --json | jq 'select(.level != "ok")'`,
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
-			if err := st.check(); err != nil {
-				return err
-			}
 			ctx := context.Background()
-			s, err := st.open(ctx)
-			if err != nil {
-				return fail(err, "")
-			}
-			defer s.Close()
-			findings := doctor.Run(ctx, s.Store, ttl)
-			if err := reportFindings(findings, json, problems); err != nil {
-				return err
-			}
-			switch worst := doctor.Worst(findings); {
-			case worst >= store.LevelFailure:
-				return exit(exitFailure)
-			case worst >= store.LevelUnknown:
-				return exit(exitWarning)
-			}
-			return nil
+			return st.withStore(ctx, "", func(s *ttlStore) error {
+				findings := doctor.Run(ctx, s.Store, ttl)
+				if err := reportFindings(findings, json, problems); err != nil {
+					return err
+				}
+				switch worst := doctor.Worst(findings); {
+				case worst >= store.LevelFailure:
+					return exitCode(exitFailure)
+				case worst >= store.LevelUnknown:
+					return exitCode(exitWarning)
+				}
+				return nil
+			})
 		},
 	}
 	st.addTo(cmd)
@@ -80,18 +74,16 @@ type findingJSON struct {
 }
 
 func reportFindings(findings []store.Finding, json, problems bool) error {
-	if json {
-		for _, f := range findings {
-			if problems && !isProblem(f) {
-				continue
-			}
-			if err := outputJSON(findingJSON{f.ID, f.Node, f.Level.String(), f.Found, f.Risk, f.Remedy}); err != nil {
-				return err
-			}
-		}
-		return nil
+	if !json {
+		return output(doctorText(findings, problems))
 	}
-	return output(doctorText(findings, problems))
+	var lines []findingJSON
+	for _, f := range findings {
+		if !problems || isProblem(f) {
+			lines = append(lines, findingJSON{f.ID, f.Node, f.Level.String(), f.Found, f.Risk, f.Remedy})
+		}
+	}
+	return outputJSON(lines...)
 }
 
 func isProblem(f store.Finding) bool { return f.Level >= store.LevelWarning }

@@ -24,7 +24,7 @@ The former holder may still be running. It learns of the loss at its next
 renewal, up to a third of its TTL later. The next holder gets a higher token,
 so a resource that checks tokens is safe.`,
 		RunE: flags.run(func(name string, id store.ID) error {
-			return flags.withClient(name, func(ctx context.Context, c *holdfast.Client) error {
+			return flags.withClient(name, func(ctx context.Context, c *connection) error {
 				info, err := c.Inspect(ctx, name)
 				if err == nil {
 					err = c.Break(ctx, name, id)
@@ -67,7 +67,7 @@ the work that needs the lock.`,
 		RunE: flags.run(func(name string, id store.ID) error {
 			flags.ttl = ttl
 			var deadline time.Time
-			err := flags.withStore(name, func(ctx context.Context, s store.Store) (err error) {
+			err := flags.retry(name, func(ctx context.Context, s store.Store) (err error) {
 				deadline, err = renew(ctx, s, name, id, ttl)
 				return err
 			})
@@ -136,7 +136,7 @@ func newReleaseCommand() *cobra.Command {
 needed the lock may have overlapped with that of another holder.`,
 		RunE: flags.run(func(name string, id store.ID) error {
 			retried := false
-			return flags.withStore(name, func(ctx context.Context, s store.Store) error {
+			return flags.retry(name, func(ctx context.Context, s store.Store) error {
 				err := s.Release(ctx, name, id, store.Keep{})
 				if retried && errors.Is(err, holdfast.ErrNotHeld) {
 					return nil // an earlier attempt released it, and the reply was lost
@@ -175,40 +175,30 @@ func (f *grantFlags) run(do func(name string, id store.ID) error) func(*cobra.Co
 	}
 }
 
-// withStore calls do with the store until it succeeds, for a limited number of times. It repeats
+// retry calls do with the store until it succeeds, for a limited number of times. It repeats
 // calls because after a lost reply it is unknown whether a call had an effect.
-func (s *storeFlag) withStore(name string, do func(ctx context.Context, st store.Store) error) error {
-	if err := s.check(); err != nil {
-		return err
-	}
+func (f *grantFlags) retry(name string, do func(ctx context.Context, st store.Store) error) error {
+	const attempts = 4
 	ctx, cancel := untilSignal()
 	defer cancel()
-	st, err := s.open(ctx)
-	if err == nil {
-		defer st.Close()
-		err = retry(ctx, func(ctx context.Context) error { return do(ctx, st) })
-	}
-	return fail(err, name)
-}
-
-func retry(ctx context.Context, call func(context.Context) error) error {
-	const attempts = 4
-	for i := 1; ; i++ {
-		callCtx, cancel := context.WithTimeout(ctx, openTimeout/2)
-		err := call(callCtx)
-		cancel()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case i == attempts, errors.Is(err, holdfast.ErrNotHeld), errors.Is(err, holdfast.ErrInvalid),
-			errors.Is(err, holdfast.ErrUnsupported):
-			return err
+	return f.withStore(ctx, name, func(st *ttlStore) error {
+		for i := 1; ; i++ {
+			callCtx, cancel := context.WithTimeout(ctx, openTimeout/2)
+			err := do(callCtx, st)
+			cancel()
+			switch {
+			case err == nil:
+				return nil
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case i == attempts, errors.Is(err, holdfast.ErrNotHeld), errors.Is(err, holdfast.ErrInvalid),
+				errors.Is(err, holdfast.ErrUnsupported):
+				return err
+			}
+			select {
+			case <-time.After(25 * time.Millisecond << i):
+			case <-ctx.Done():
+			}
 		}
-		select {
-		case <-time.After(25 * time.Millisecond << i):
-		case <-ctx.Done():
-		}
-	}
+	})
 }

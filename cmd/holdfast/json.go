@@ -39,12 +39,16 @@ type waiterJSON struct {
 	Since   time.Time `json:"since"`
 }
 
-func lockToJSON(info holdfast.Info) lockJSON {
-	l := lockJSON{Name: info.Name, Limit: info.Limit, Holders: holdersJSON(info.Holders), Waiters: []waiterJSON{}}
-	for _, w := range info.Waiters {
-		l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(w.Mode, w.Weight), time.Now().Add(-w.Age)})
+func locksJSON(locks []holdfast.Info) []lockJSON {
+	all := []lockJSON{}
+	for _, info := range locks {
+		l := lockJSON{info.Name, info.Limit, holdersJSON(info.Holders), []waiterJSON{}}
+		for _, w := range info.Waiters {
+			l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(w.Mode, w.Weight), time.Now().Add(-w.Age)})
+		}
+		all = append(all, l)
 	}
-	return l
+	return all
 }
 
 func holdersJSON(holders []holdfast.Holder) []holderJSON {
@@ -62,13 +66,18 @@ func permits(mode store.Mode, n int) int {
 	return n
 }
 
-// outputJSON writes a line of JSON to stdout, which may be a terminal.
-func outputJSON(v any) error {
-	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
+// outputJSON writes each value as a line of JSON to stdout, which may be a terminal.
+func outputJSON[T any](values ...T) error {
+	for _, v := range values {
+		var line bytes.Buffer
+		enc := json.NewEncoder(&line)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+		if err := output(string(printable.EscapeJSON(line.Bytes()))); err != nil {
+			return err
+		}
 	}
-	return output(string(printable.EscapeJSON(line.Bytes())))
+	return nil
 }

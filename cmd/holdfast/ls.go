@@ -35,26 +35,19 @@ than names are cut; --json prints everything.`,
 			if err := show.check(); err != nil {
 				return err
 			}
-			return st.withClient("", func(ctx context.Context, c *holdfast.Client) error {
+			return st.withClient("", func(ctx context.Context, c *connection) error {
 				all, err := collect(ctx, c, prefixOf(args))
 				if err != nil {
 					return err
 				}
 				all = show.apply(all)
-				if !json && !names {
-					return outputTable(all)
+				switch {
+				case json:
+					return outputJSON(locksJSON(all)...)
+				case names:
+					return outputNames(all)
 				}
-				for _, info := range all {
-					if json {
-						err = outputJSON(lockToJSON(info))
-					} else {
-						err = output(clean(info.Name) + "\n")
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return nil
+				return outputTable(all)
 			})
 		},
 	}
@@ -63,6 +56,15 @@ than names are cut; --json prints everything.`,
 	cmd.Flags().BoolVar(&json, "json", false, "print a line of JSON for each lock")
 	cmd.Flags().BoolVar(&names, "names", false, "print only the names")
 	return cmd
+}
+
+func outputNames(all []holdfast.Info) error {
+	for _, info := range all {
+		if err := output(clean(info.Name) + "\n"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func outputTable(all []holdfast.Info) error {

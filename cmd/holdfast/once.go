@@ -108,7 +108,7 @@ away from its holder, use holdfast break.`,
     holdfast forget report    # send it once more today`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := args[0]
-			return st.withClient(name, func(ctx context.Context, c *holdfast.Client) error {
+			return st.withClient(name, func(ctx context.Context, c *connection) error {
 				err := c.Forget(ctx, name)
 				var held *holdfast.HeldError
 				switch {

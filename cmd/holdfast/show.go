@@ -21,13 +21,13 @@ func newShowCommand() *cobra.Command {
 		Long: `Shows everything about one lock. The ID of a holder is the one that break needs.
 A lock without holders and waiters is free, which is not an error.`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return st.withClient(args[0], func(ctx context.Context, c *holdfast.Client) error {
+			return st.withClient(args[0], func(ctx context.Context, c *connection) error {
 				info, err := c.Inspect(ctx, args[0])
 				switch {
 				case err != nil:
 					return err
 				case json:
-					return outputJSON(lockToJSON(info))
+					return outputJSON(locksJSON([]holdfast.Info{info})...)
 				}
 				return output(showText(info))
 			})

@@ -181,18 +181,30 @@ func (s *storeFlag) connect(ctx context.Context, opts ...holdfast.Option) (*conn
 	return &connection{c, st}, nil
 }
 
-// withClient calls do with a client, and reports its error. Name is the lock that do uses, if any.
-func (s *storeFlag) withClient(name string, do func(ctx context.Context, c *holdfast.Client) error) error {
+// withStore calls do with the store, and reports its error. Name is the lock that do uses, if any.
+func (s *storeFlag) withStore(ctx context.Context, name string, do func(st *ttlStore) error) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	ctx := context.Background()
-	c, err := s.connect(ctx)
+	st, err := s.open(ctx)
 	if err == nil {
-		defer c.Close()
-		err = do(ctx, c.Client)
+		defer st.Close()
+		err = do(st)
 	}
 	return fail(err, name)
+}
+
+// withClient does the same with a client.
+func (s *storeFlag) withClient(name string, do func(ctx context.Context, c *connection) error) error {
+	ctx := context.Background()
+	return s.withStore(ctx, name, func(st *ttlStore) error {
+		c, err := holdfast.New(st)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return do(ctx, &connection{c, st})
+	})
 }
 
 // completeName completes the first argument of a command with the names of locks in the store.

@@ -59,10 +59,7 @@ front of it. If the proxy keeps the Host header of requests, name its host with
 			if err != nil {
 				return err
 			}
-			if err := u.store.check(); err != nil {
-				return err
-			}
-			return fail(u.run(context.Background(), opts), "")
+			return u.store.withClient("", func(ctx context.Context, c *connection) error { return u.serve(ctx, c, opts) })
 		},
 	}
 	u.store.addTo(cmd)
@@ -103,27 +100,18 @@ func same(a, b string) int {
 	return subtle.ConstantTimeCompare(x[:], y[:])
 }
 
-func (u *ui) run(ctx context.Context, opts []inspect.Option) error {
-	c, err := u.store.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (u *ui) serve(ctx context.Context, c *connection, opts []inspect.Option) error {
 	opts = append(opts, inspect.Title(cmp.Or(u.title, u.store.text())))
 	if d, ok := c.store.Store.(store.Diagnoser); ok {
 		opts = append(opts, inspect.Checks(func(ctx context.Context) []store.Finding { return d.Diagnose(ctx, holdfast.DefaultTTL) }))
 	}
-	return u.serve(ctx, c.Client, opts)
-}
-
-func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Option) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	listener, err := net.Listen("tcp", u.listen)
 	if err != nil {
 		return usagef("--listen: %w; choose a port that is free, or 0 for any", err)
 	}
-	handler := inspect.Handler(c, opts...)
+	handler := inspect.Handler(c.Client, opts...)
 	addr := listener.Addr().(*net.TCPAddr)
 	local := addr.IP.IsLoopback()
 	if local || len(u.hosts) > 0 {

@@ -56,7 +56,7 @@ it prints the list repeatedly; with --json, each list is one line.`,
 	return cmd
 }
 
-func (w *watcher) watch(_ context.Context, c *holdfast.Client) error {
+func (w *watcher) watch(_ context.Context, c *connection) error {
 	ctx, stop := untilSignal()
 	defer stop()
 	tick := time.NewTicker(w.interval)
@@ -86,7 +86,7 @@ func (w *watcher) watch(_ context.Context, c *holdfast.Client) error {
 	}
 }
 
-func collect(ctx context.Context, c *holdfast.Client, prefix string) ([]holdfast.Info, error) {
+func collect(ctx context.Context, c *connection, prefix string) ([]holdfast.Info, error) {
 	var all []holdfast.Info
 	for info, err := range c.List(ctx, prefix) {
 		if err != nil {
@@ -100,14 +100,10 @@ func collect(ctx context.Context, c *holdfast.Client, prefix string) ([]holdfast
 // print prints the list once, for a pipe or a file.
 func (w *watcher) print(all []holdfast.Info) error {
 	if w.json {
-		locks := []lockJSON{}
-		for _, info := range all {
-			locks = append(locks, lockToJSON(info))
-		}
 		return outputJSON(struct {
 			Time  time.Time  `json:"time"`
 			Locks []lockJSON `json:"locks"`
-		}{time.Now(), locks})
+		}{time.Now(), locksJSON(all)})
 	}
 	return output(strings.Join(w.lines(all, 0), "\n") + "\n\n")
 }
