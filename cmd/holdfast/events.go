@@ -1,13 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/core/printable"
 )
 
@@ -69,17 +69,12 @@ func (r *reporter) write(to io.Writer, text []byte) {
 
 // flush waits until all lines are written, up to a limit.
 func (r *reporter) flush(limit time.Duration) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	written := make(chan struct{})
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
 	select {
-	case r.lines <- func() { close(written) }:
-	case <-timer.C:
-		return
-	}
-	select {
-	case <-written:
-	case <-timer.C:
+	case r.lines <- cancel: // called when the lines before it are written
+		<-ctx.Done()
+	case <-ctx.Done():
 	}
 }
 
@@ -122,17 +117,5 @@ func (r *reporter) report(e event, say bool, message string) {
 func (r *reporter) say(text string) {
 	if r.plain {
 		r.write(os.Stderr, []byte("holdfast: "+clean(text)+"\n"))
-	}
-}
-
-func (r *reporter) observe(e holdfast.Event) {
-	switch e.Kind {
-	case holdfast.EventWaiting:
-		r.note(event{Event: "waiting"}, "waiting for %q", r.name)
-	case holdfast.EventRenewed:
-		end := time.Now().Add(e.Left)
-		r.emit(event{Event: "renewed", Token: e.Token, Slack: seconds(e.Slack), End: &end})
-	case holdfast.EventError:
-		r.note(event{Event: "error", Token: e.Token}, "%v; retrying", e.Err)
 	}
 }

@@ -34,18 +34,21 @@ type runner struct {
 }
 
 func (r *runner) observe(e holdfast.Event) {
-	defer r.report.observe(e) // reporting comes last
 	switch e.Kind {
 	case holdfast.EventWaiting:
 		go r.explainWait(r.waiting)
+		r.report.note(event{Event: "waiting"}, "waiting for %q", r.name)
 	case holdfast.EventRenewed:
 		r.failure.Store(nil)
 		select {
 		case r.renewed <- struct{}{}:
 		default: // the receiver reads the newest deadline
 		}
+		end := time.Now().Add(e.Left)
+		r.report.emit(event{Event: "renewed", Token: e.Token, Slack: seconds(e.Slack), End: &end})
 	case holdfast.EventError:
 		r.failure.Store(&e.Err)
+		r.report.note(event{Event: "error", Token: e.Token}, "%v; retrying", e.Err)
 	}
 }
 
@@ -213,8 +216,9 @@ func (r *runner) cleanUp() {
 	if r.client == nil {
 		return
 	}
-	done := make(chan struct{})
+	ctx, done := context.WithCancel(context.Background())
 	go func() {
+		defer done()
 		if r.once != nil {
 			r.once.finish(false) // has no effect if it was called before
 		}
@@ -222,17 +226,13 @@ func (r *runner) cleanUp() {
 			r.lease.Unlock(context.Background()) // respects --min-hold, unlike Close
 		}
 		r.client.Close()
-		close(done)
 	}()
-	var enough <-chan time.Time
 	if r.hurry {
-		enough = time.After(hurryTime)
+		time.AfterFunc(hurryTime, done)
 	}
 	for {
 		select {
-		case <-done:
-			return
-		case <-enough:
+		case <-ctx.Done():
 			return
 		case sig := <-r.signals:
 			if _, ends := job.Ends(sig); ends {
