@@ -4,6 +4,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -96,35 +97,21 @@ func descendants(of, except int) ([]process, error) {
 
 // pick finds the family in the list of all processes, without a root or a list of children.
 func (f *family) pick(root, guard int) (members []process, known bool) {
-	all, err := processes()
+	others, err := processes()
 	if err != nil {
 		return nil, false
 	}
-	children := make(map[int][]process)
-	for _, p := range all {
-		if p.pid != guard {
-			children[p.parent] = append(children[p.parent], p)
-		}
-	}
-	seen := make(map[int]bool)
-	var walk func(ps []process)
-	walk = func(ps []process) {
-		for _, p := range ps {
-			if seen[p.pid] {
-				continue
+	inFamily := map[int]bool{root: root != 0}
+	for found := -1; found < len(members); { // a child may be listed before its parent
+		found = len(members)
+		others = slices.DeleteFunc(others, func(p process) bool {
+			if p.group != f.group && (p.pid == guard || !inFamily[p.parent]) {
+				return false
 			}
-			seen[p.pid] = true
+			inFamily[p.pid] = true
 			members = append(members, p)
-			walk(children[p.pid])
-		}
-	}
-	if root != 0 {
-		walk(children[root])
-	}
-	for _, p := range all {
-		if p.group == f.group {
-			walk([]process{p})
-		}
+			return true
+		})
 	}
 	return members, true
 }
