@@ -152,17 +152,17 @@ type test struct {
 	late    time.Duration // the longest delay between the time a lock became free and its grant to a waiter
 }
 
-func (t *test) granted(lease *holdfast.Lease) {
-	t.lease = lease
-	t.highest = append(t.highest, lease.Token())
+func (t *test) lock(ctx context.Context, c *holdfast.Client, opts ...holdfast.CallOption) (err error) {
+	if t.lease, err = c.Lock(ctx, t.name, opts...); err == nil {
+		t.highest = append(t.highest, t.lease.Token())
+	}
+	return err
 }
 
 func (t *test) exclusion(ctx context.Context) (string, error) {
-	lease, err := t.a.Lock(ctx, t.name)
-	if err != nil {
+	if err := t.lock(ctx, t.a); err != nil {
 		return "", err
 	}
-	t.granted(lease)
 	if second, err := t.b.TryLock(ctx, t.name); err == nil {
 		second.Unlock(ctx)
 		return "", errors.New("two clients hold one name at the same time")
@@ -180,14 +180,12 @@ func (t *test) renewal(ctx context.Context) (string, error) {
 }
 
 func (t *test) wakeUp(ctx context.Context) (string, error) {
-	var next *holdfast.Lease
 	var at time.Time
-	done := make(chan error, 1)
+	held, done := t.lease, make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		var err error
-		next, err = t.b.Lock(ctx, t.name)
+		err := t.lock(ctx, t.b)
 		at = time.Now()
 		done <- err
 	}()
@@ -206,7 +204,7 @@ func (t *test) wakeUp(ctx context.Context) (string, error) {
 		}
 	}
 	begin := time.Now()
-	if err := t.lease.Unlock(ctx); err != nil {
+	if err := held.Unlock(ctx); err != nil {
 		return "", err
 	}
 	if err := <-done; err != nil {
@@ -214,7 +212,6 @@ func (t *test) wakeUp(ctx context.Context) (string, error) {
 	}
 	late := at.Sub(begin)
 	t.late = max(t.late, late)
-	t.granted(next)
 	if err := t.lease.Unlock(ctx); err != nil {
 		return "", err
 	}
@@ -222,23 +219,19 @@ func (t *test) wakeUp(ctx context.Context) (string, error) {
 }
 
 func (t *test) expiry(ctx context.Context) (string, error) {
-	lease, err := t.a.Lock(ctx, t.name, holdfast.NoRenew())
-	if err != nil {
+	if err := t.lock(ctx, t.a, holdfast.NoRenew()); err != nil {
 		return "", err
 	}
-	begin := time.Now()
-	t.granted(lease)
-	next, err := t.b.Lock(ctx, t.name)
-	if err != nil {
+	first, begin := t.lease, time.Now()
+	if err := t.lock(ctx, t.b); err != nil {
 		return "", err
 	}
 	took := time.Since(begin)
-	if lease.Err() == nil {
+	if first.Err() == nil {
 		return "", fmt.Errorf("the name was given to the next holder after %v, while the first lease of %v was still valid", took, t.ttl)
 	}
 	t.late = max(t.late, took-t.ttl)
-	t.granted(next)
-	if err := next.Unlock(ctx); err != nil {
+	if err := t.lease.Unlock(ctx); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("a lease of %v that is not renewed is free after %v", t.ttl, took.Round(time.Millisecond)), nil
