@@ -93,6 +93,11 @@ type phase struct {
 	state holdfast.State
 }
 
+// arrivals say what has happened when a holder in that state is new.
+var arrivals = map[holdfast.State]string{
+	holdfast.StateHeld: "acquired", holdfast.StateDone: "closed: done", holdfast.StateCooling: "closed: minimum hold",
+}
+
 func (h *history) compare(old, lock *holdfast.Info, before, after *snapshot) {
 	at, elapsed := after.at, after.at.Sub(before.at)
 	sameHolder := func(a, b holdfast.Holder) bool { return a.ID == b.ID && a.State == b.State }
@@ -121,14 +126,7 @@ func (h *history) compare(old, lock *holdfast.Info, before, after *snapshot) {
 		if came = min(came, since); a.Mode == holdfast.ModeExclusive {
 			cameAlone = min(cameAlone, since)
 		}
-		what := "acquired"
-		switch a.State {
-		case holdfast.StateDone:
-			what = "closed: done"
-		case holdfast.StateCooling:
-			what = "closed: minimum hold"
-		}
-		acquired = append(acquired, event{at, what, a.Owner, a.Token})
+		acquired = append(acquired, event{at, arrivals[a.State], a.Owner, a.Token})
 		if age, ok := waiting[a.ID]; ok {
 			now := after.seen[a.ID]
 			now.waited = age + since
