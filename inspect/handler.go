@@ -71,8 +71,10 @@ func Handler(c *holdfast.Client, opts ...Option) http.Handler {
 	mux.HandleFunc("GET /lock", h.show("lock", h.lockView))
 	mux.HandleFunc("GET /events", h.stream)
 	mux.HandleFunc("GET /healthz", h.health)
-	mux.HandleFunc("GET /break", h.askBreak)
-	mux.HandleFunc("POST /break", h.doBreak)
+	mux.HandleFunc("GET /break", h.mayBreak(func(w http.ResponseWriter, r *http.Request, _ string) {
+		h.breakForm(w, r, r.URL.Query(), http.StatusOK, "")
+	}))
+	mux.HandleFunc("POST /break", h.mayBreak(h.doBreak))
 	mux.Handle("GET /static/", http.FileServerFS(static))
 	below := http.StripPrefix(strings.TrimSuffix(h.base, "/"), mux)
 	return protect(http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -337,27 +339,23 @@ func (h *handler) answers() bool {
 	return h.healthy
 }
 
-// mayBreak returns the user who wants to break a lock, and whether that is allowed.
-func (h *handler) mayBreak(w http.ResponseWriter, r *http.Request) (user string, ok bool) {
-	if h.check == nil {
-		http.Error(w, "this inspector only reads", http.StatusForbidden)
-		return "", false
-	}
-	user, password, given := r.BasicAuth()
-	if !given || !h.check(user, password) {
-		if given { // the user name is not logged, because it may be a password in the wrong field
-			h.logger.Warn("holdfast: forced release refused: wrong user name or password", "from", r.RemoteAddr)
+// mayBreak returns a handler that calls next with a user who may break locks.
+func (h *handler) mayBreak(next func(w http.ResponseWriter, r *http.Request, user string)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if h.check == nil {
+			http.Error(w, "this inspector only reads", http.StatusForbidden)
+			return
 		}
-		w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
-		http.Error(w, "user name and password are needed", http.StatusUnauthorized)
-		return "", false
-	}
-	return user, true
-}
-
-func (h *handler) askBreak(w http.ResponseWriter, r *http.Request) {
-	if _, ok := h.mayBreak(w, r); ok {
-		h.breakForm(w, r, r.URL.Query(), http.StatusOK, "")
+		user, password, given := r.BasicAuth()
+		if !given || !h.check(user, password) {
+			if given { // the user name is not logged, because it may be a password in the wrong field
+				h.logger.Warn("holdfast: forced release refused: wrong user name or password", "from", r.RemoteAddr)
+			}
+			w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
+			http.Error(w, "user name and password are needed", http.StatusUnauthorized)
+			return
+		}
+		next(w, r, user)
 	}
 }
 
@@ -390,11 +388,7 @@ func (h *handler) breakForm(w http.ResponseWriter, r *http.Request, v url.Values
 }
 
 // doBreak ends exactly the grant that the user saw.
-func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
-	user, ok := h.mayBreak(w, r)
-	if !ok {
-		return
-	}
+func (h *handler) doBreak(w http.ResponseWriter, r *http.Request, user string) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, "the form cannot be read", http.StatusBadRequest)
