@@ -45,8 +45,6 @@ HOLDFAST_TOKEN, HOLDFAST_OWNER, and HOLDFAST_DEADLINE in seconds since 1970.`,
     lock=$(holdfast acquire --ttl 5m deploy) && eval "$lock"
     ./deploy --fence "$HOLDFAST_TOKEN"
     holdfast release "$HOLDFAST_NAME" --id "$HOLDFAST_ID"`,
-		Args:              lockArgument,
-		ValidArgsFunction: o.store.completeName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			o.name = args[0]
 			if err := o.check(); err != nil {

@@ -60,9 +60,9 @@ type jobOptions struct {
 
 // addTo adds the arguments and flags that run and once have in common.
 func (o *jobOptions) addTo(cmd *cobra.Command) {
-	cmd.Args, cmd.ValidArgsFunction = o.arguments, o.complete
 	o.ttl = holdfast.DefaultTTL
 	o.lockOptions.addTo(cmd, "how long others wait for the lock if this host dies")
+	cmd.Args, cmd.ValidArgsFunction = o.arguments, o.complete
 	f := cmd.Flags()
 	f.IntVarP(&o.busyCode, "busy-code", "E", exitBusy, "exit with `CODE` if the lock is held")
 	f.BoolVar(&o.busyOK, "busy-ok", false, "exit with 0 and without a message if the lock is held")

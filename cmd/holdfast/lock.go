@@ -28,7 +28,7 @@ type lockOptions struct {
 
 func (o *lockOptions) addTo(cmd *cobra.Command, ttlUsage string) {
 	o.flags = cmd.Flags()
-	o.store.addTo(cmd)
+	o.store.addWithName(cmd)
 	o.flags.BoolVarP(&o.try, "nonblock", "n", false, "do not wait if the lock is held")
 	o.flags.VarP((*durationValue)(&o.wait), "wait", "w", "wait at most this long for the lock, such as 30s, or 1.5 for seconds; 0 does not wait (default: no limit)")
 	o.flags.Var((*durationValue)(&o.ttl), "ttl", ttlUsage)

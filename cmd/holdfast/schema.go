@@ -53,17 +53,13 @@ In MySQL and MariaDB, if the tables are in the database shop:
     GRANT SELECT, INSERT, UPDATE, DELETE ON shop.holdfast_claims TO app;
     GRANT SELECT, UPDATE (low, swept) ON shop.holdfast_meta TO app;`,
 		Args: arguments(0),
-		RunE: func(*cobra.Command, []string) error {
-			db, err := st.database()
+		RunE: st.withDatabase(func(db database) error {
+			text, err := db.schema(st.url)
 			if err != nil {
 				return err
 			}
-			text, err := db.schema(st.url)
-			if err != nil {
-				return fail(err, "")
-			}
 			return output(text)
-		},
+		}),
 	}
 	st.addTo(cmd)
 	return cmd
@@ -79,31 +75,30 @@ the version of this program. It does nothing if they are up to date. Locks can
 be used meanwhile, also by programs of the version before. For the rights of an
 account that only locks, see holdfast help schema.`,
 		Args: arguments(0),
-		RunE: func(*cobra.Command, []string) error {
-			db, err := st.database()
-			if err != nil {
-				return err
-			}
+		RunE: st.withDatabase(func(db database) error {
 			ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 			defer cancel()
-			return fail(db.migrate(ctx, st.url), "")
-		},
+			return db.migrate(ctx, st.url)
+		}),
 	}
 	st.addTo(cmd)
 	return cmd
 }
 
-func (s *storeFlag) database() (database, error) {
-	if err := s.check(); err != nil {
-		return database{}, err
+// withDatabase returns a RunE that calls do with the database of the URL.
+func (s *storeFlag) withDatabase(do func(database) error) func(*cobra.Command, []string) error {
+	return func(*cobra.Command, []string) error {
+		if err := s.check(); err != nil {
+			return err
+		}
+		scheme, _, _ := strings.Cut(s.url, ":")
+		db, ok := databases[strings.ToLower(scheme)]
+		if !ok {
+			return usagef("this store needs no tables; name a database with --store or HOLDFAST_STORE, with one of the schemes %s",
+				strings.Join(slices.Sorted(maps.Keys(databases)), ", "))
+		}
+		return fail(do(db), "")
 	}
-	scheme, _, _ := strings.Cut(s.url, ":")
-	db, ok := databases[strings.ToLower(scheme)]
-	if !ok {
-		return database{}, usagef("this store needs no tables; name a database with --store or HOLDFAST_STORE, with one of the schemes %s",
-			strings.Join(slices.Sorted(maps.Keys(databases)), ", "))
-	}
-	return db, nil
 }
 
 func postgresSchema(url string) (string, error) {
