@@ -50,10 +50,7 @@ func Run(ctx context.Context, a, b store.Store, opts Options) (results []Result,
 	r := &run{Options: opts, store: a, prefix: prefix + rand.Text() + ":", waiting: make(chan struct{}, 1)}
 	observe := holdfast.WithObserver(func(e holdfast.Event) {
 		if e.Kind == holdfast.EventWaiting {
-			select {
-			case r.waiting <- struct{}{}:
-			default:
-			}
+			r.waiting <- struct{}{} // has room: handOffs receives the value before the next call of b
 		}
 	})
 	if r.a, err = holdfast.New(a, holdfast.WithPrefix(r.prefix), holdfast.WithOwner(owner)); err != nil {
