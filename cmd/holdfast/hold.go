@@ -74,7 +74,7 @@ func (h *holding) loop() {
 	for !h.over() {
 		timer.Reset(time.Until(h.next()))
 		select {
-		case e := <-h.job.Events():
+		case e := <-h.job.Events:
 			h.jobEvent(e)
 		case sig := <-h.signals:
 			if h.started {

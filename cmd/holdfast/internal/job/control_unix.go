@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// Events returns the channel on which the events of the job arrive.
-func (j *Job) Events() <-chan Event { return j.events }
-
 // Release lets the job begin. The event Started or Failed follows.
 func (j *Job) Release() {
 	j.terminal.start()

@@ -15,9 +15,9 @@ import (
 
 // A Job is a command that runs, or that is about to run.
 type Job struct {
+	Events chan Event // to receive from
 	object windows.Handle
 	cmd    *exec.Cmd
-	events chan Event
 }
 
 // Start prepares the job. The system ends all processes in the job object when its last handle
@@ -34,7 +34,7 @@ func Start(spec Spec, _ chan<- os.Signal) (*Job, error) {
 		}
 	}
 	cmd := &exec.Cmd{Path: spec.Path, Args: spec.Args, Env: spec.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	return &Job{object: object, cmd: cmd, events: make(chan Event, 8)}, nil
+	return &Job{object: object, cmd: cmd, Events: make(chan Event, 8)}, nil
 }
 
 // setLimits replaces the limits of a job object.
@@ -45,9 +45,6 @@ func setLimits(object windows.Handle, flags uint32) error {
 		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
 	return err
 }
-
-// Events returns the channel on which the events of the job arrive.
-func (j *Job) Events() <-chan Event { return j.events }
 
 // Release lets the job begin. The event Started or Failed follows.
 func (j *Job) Release() {
@@ -60,14 +57,14 @@ func (j *Job) Release() {
 			j.cmd.Process.Kill()
 			j.cmd.Wait()
 		}
-		j.events <- Event{Kind: Failed, Err: execError(err)}
-		j.events <- Event{Kind: Ended, Code: 126}
+		j.Events <- Event{Kind: Failed, Err: execError(err)}
+		j.Events <- Event{Kind: Ended, Code: 126}
 		return
 	}
-	j.events <- Event{Kind: Started}
+	j.Events <- Event{Kind: Started}
 	go func() {
 		j.cmd.Wait()
-		j.events <- Event{Kind: Ended, Code: j.cmd.ProcessState.ExitCode()}
+		j.Events <- Event{Kind: Ended, Code: j.cmd.ProcessState.ExitCode()}
 	}()
 }
 

@@ -3,7 +3,6 @@
 package job
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -19,11 +18,11 @@ import (
 
 // A Job is a command that runs, or that is about to run.
 type Job struct {
+	Events   chan Event // to receive from
 	spec     Spec
-	self     string // the executable of holdfast
-	group    int    // the process group of the job, which is also the ID of its first process
-	root     int    // the process ID of holdfast, if all its children belong to the job; otherwise 0
-	events   chan Event
+	self     string        // the executable of holdfast
+	group    int           // the process group of the job, which is also the ID of its first process
+	root     int           // the process ID of holdfast, if all its children belong to the job; otherwise 0
 	reported chan struct{} // closed after Started or Failed was sent
 	gate     *os.File      // a byte lets the job begin
 	signals  chan<- os.Signal
@@ -45,10 +44,7 @@ type guard struct {
 // A deadline would lose messages on a busy machine, if it were over before the write began.
 func (g *guard) tell(message string) {
 	if pipe, err := g.to.SyscallConn(); err == nil {
-		pipe.Write(func(fd uintptr) bool {
-			syscall.Write(int(fd), []byte(message))
-			return true
-		})
+		pipe.Control(func(fd uintptr) { syscall.Write(int(fd), []byte(message)) })
 	}
 }
 
@@ -64,7 +60,7 @@ func Start(spec Spec, signals chan<- os.Signal) (*Job, error) {
 	}
 	j := &Job{
 		spec: spec, self: self, root: rootOfJob(),
-		events: make(chan Event, 64), reported: make(chan struct{}), watch: make(map[int]func(syscall.WaitStatus)),
+		Events: make(chan Event, 64), reported: make(chan struct{}), watch: make(map[int]func(syscall.WaitStatus)),
 		terminal: openTerminal(), signals: signals,
 	}
 	adoptOrphans()
@@ -142,12 +138,12 @@ func (j *Job) start(args []string, attr *syscall.ProcAttr, changed func(syscall.
 func (j *Job) report(r *os.File) {
 	defer close(j.reported)
 	defer r.Close()
-	line, _ := bufio.NewReader(r).ReadString('\n')
+	text, _ := io.ReadAll(r)
 	e := Event{Kind: Started}
-	if n, err := strconv.Atoi(line); err == nil {
+	if n, err := strconv.Atoi(string(text)); err == nil {
 		e = Event{Kind: Failed, Err: execError(syscall.Errno(n))}
 	}
-	j.events <- e
+	j.Events <- e
 }
 
 func (j *Job) reap() {
@@ -174,7 +170,7 @@ func (j *Job) reap() {
 
 func (j *Job) jobChanged(status syscall.WaitStatus) {
 	if status.Stopped() {
-		j.events <- Event{Kind: Stopped, Signal: status.StopSignal()}
+		j.Events <- Event{Kind: Stopped, Signal: status.StopSignal()}
 		return
 	}
 	<-j.reported // Started or Failed comes first
@@ -183,11 +179,11 @@ func (j *Job) jobChanged(status syscall.WaitStatus) {
 		e.Code, e.Signal = 128+int(status.Signal()), status.Signal()
 		j.mu.Lock()
 		if j.guard != nil && j.guard.overdue() {
-			j.events <- Event{Kind: Overdue}
+			j.Events <- Event{Kind: Overdue}
 		}
 		j.mu.Unlock()
 	}
-	j.events <- e
+	j.Events <- e
 }
 
 // startGuard starts the guard, tells it when to kill the job, and waits until it is ready. The guard
@@ -240,10 +236,7 @@ func (j *Job) startGuard() (err error) {
 func (g *guard) overdue() bool {
 	message, n := make([]byte, len(overdue)), 0
 	if pipe, err := g.from.SyscallConn(); err == nil {
-		pipe.Read(func(fd uintptr) bool {
-			n, _ = syscall.Read(int(fd), message)
-			return true // does not wait
-		})
+		pipe.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), message) }) // does not wait
 	}
 	return n > 0 && string(message[:n]) == overdue
 }
@@ -265,7 +258,7 @@ func (j *Job) guardChanged(g *guard, status syscall.WaitStatus) {
 	if j.guard == g && status.Signaled() {
 		j.guard = nil
 		g.close()
-		j.events <- Event{Kind: Unguarded}
+		j.Events <- Event{Kind: Unguarded}
 	}
 }
 
