@@ -128,6 +128,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// errOf returns the error of a call whose result does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
 func attempt(f func()) (err error) {
 	defer func() {
 		p := recover()
@@ -253,19 +256,11 @@ func (b *bench) compare(work string, peers, rivals []peer) {
 	}
 }
 
-// pause returns after a time, or when the run ends.
+// pause returns after a time, or fails when the run ends.
 func (b *bench) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-b.ctx.Done():
 		ok(b.ctx.Err())
 	}
-}
-
-// oneOrMany describes goroutines with own names.
-func oneOrMany(goroutines int) string {
-	if goroutines == 1 {
-		return "1 goroutine, own name"
-	}
-	return fmt.Sprintf("%d goroutines, own names", goroutines)
 }

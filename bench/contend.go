@@ -17,22 +17,16 @@ const hangs = 5 * time.Second
 // A rush is the result of goroutines that lock and unlock repeatedly.
 type rush struct {
 	pairs       []float64 // of each goroutine
+	total       float64   // of the pairs
 	waits       []float64 // for the lock, in ms
 	took, cpu   time.Duration
 	allocations float64
 }
 
-func (r *rush) total() (sum float64) {
-	for _, n := range r.pairs {
-		sum += n
-	}
-	return sum
-}
-
-func (r *rush) rate() float64 { return r.total() / r.took.Seconds() }
+func (r *rush) rate() float64 { return r.total / r.took.Seconds() }
 
 // perPair returns the part of a time that one pair took, in µs.
-func (r *rush) perPair(d time.Duration) float64 { return float64(d.Microseconds()) / max(1, r.total()) }
+func (r *rush) perPair(d time.Duration) float64 { return float64(d.Microseconds()) / max(1, r.total) }
 
 // contend lets each locker take and release one name repeatedly for a time. Waits that have not ended
 // by then count with their time so far.
@@ -93,7 +87,10 @@ func rushFor(ctx context.Context, lockers []*locker, name func(i int) string, d 
 	}
 	r.took, r.cpu = time.Since(begin), processorTime()-used
 	runtime.ReadMemStats(&after)
-	r.allocations = float64(after.Mallocs-before.Mallocs) / max(1, r.total())
+	for _, n := range r.pairs {
+		r.total += n
+	}
+	r.allocations = float64(after.Mallocs-before.Mallocs) / max(1, r.total)
 	r.waits = slices.Concat(waits...)
 	return r, errors.Join(errs...)
 }
@@ -103,9 +100,9 @@ func rushFor(ctx context.Context, lockers []*locker, name func(i int) string, d 
 // processors and of the disk of a shared machine changes within a second. Many goroutines take too
 // long to start and to end for that.
 func (b *bench) ownNames(s *system, goroutines int) {
-	parts := 1
+	parts, work := 1, s.work(fmt.Sprintf("%d goroutines, own names", goroutines))
 	if goroutines == 1 {
-		parts = 30
+		parts, work = 30, s.work("1 goroutine, own name")
 	}
 	var turns []turn
 	peers := b.wanted(s.peers)
@@ -122,7 +119,6 @@ func (b *bench) ownNames(s *system, goroutines int) {
 			return figures
 		}, p.foreign()})
 	}
-	work := s.work(oneOrMany(goroutines))
 	b.measure(work, parts, turns)
 	b.compare(work, peers, peers)
 }
@@ -209,7 +205,7 @@ func (b *bench) shapes() {
 			break
 		}
 		of := shape{clients, b.goroutines / clients}
-		lockers, end := openShape(s.us(), b.addr(s), of)
+		lockers, end := openShape(s.peer(us), b.addr(s), of)
 		defer end()
 		turns = append(turns, contention(of.String(), false, lockers, "shape:"+of.String(), 2*b.time))
 	}

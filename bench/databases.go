@@ -26,7 +26,7 @@ var sqliteFile = &system{
 	name:  "SQLite",
 	start: func(b *bench) string { return filepath.Join(b.t.TempDir(), "bench.db") },
 	peers: []peer{
-		ours(scheme("sqlite:")),
+		ours("sqlite:%s"),
 		{name: bareStatements, limit: true, open: func(path string) *locker {
 			// The settings of the store, and a separate file, because the file of the store belongs to it.
 			const pragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=wal_autocheckpoint(4000)&_pragma=busy_timeout(5000)"
@@ -51,7 +51,7 @@ func mariaDBSystem(name string, durable bool) *system {
 			return servers.StartMariaDB(b.t, servers.MariaDBOptions{Durable: durable, Config: []string{"--max-connections=500"}}).Addr()
 		},
 		peers: []peer{
-			ours(new(servers.MariaDB).URL),
+			ours(new(servers.MariaDB).URL("%s")),
 			{name: bareStatements, limit: true, open: func(addr string) *locker {
 				return openBare(openMySQL(addr), "CREATE TABLE IF NOT EXISTS bare (name VARBINARY(512) PRIMARY KEY, id BIGINT, until BIGINT) ENGINE=InnoDB")
 			}},
@@ -84,8 +84,7 @@ func openGetLock(addr string) *locker {
 			return nil, err
 		}
 		return unlocker(func(ctx context.Context) error {
-			_, err := conn.ExecContext(ctx, "DO RELEASE_LOCK('"+name+"')")
-			return errors.Join(err, conn.Close())
+			return errors.Join(errOf(conn.ExecContext(ctx, "DO RELEASE_LOCK('"+name+"')")), conn.Close())
 		}), nil
 	}}
 }
@@ -97,10 +96,7 @@ func openBare(db *sql.DB, schema string) *locker {
 	return &locker{close: func() { db.Close() }, lock: func(ctx context.Context, name string) (held, error) {
 		id := n.Add(1)
 		_, err := put.ExecContext(ctx, name, id, time.Now().Add(ttl).UnixNano())
-		return unlocker(func(ctx context.Context) error {
-			_, err := take.ExecContext(ctx, name, id)
-			return err
-		}), err
+		return unlocker(func(ctx context.Context) error { return errOf(take.ExecContext(ctx, name, id)) }), err
 	}}
 }
 
@@ -111,19 +107,15 @@ var postgres = &system{
 		return servers.StartPostgres(b.t, servers.PostgresOptions{Config: []string{"max_connections=600"}}).Addr()
 	},
 	peers: []peer{
-		ours(servers.PostgresURL),
+		ours(servers.PostgresURL("%s")),
 		{name: bareStatements, open: openBarePostgres, limit: true},
 		{name: "pg_advisory_lock", open: openAdvisory},
 	},
 }
 
-// peerConns is how many connections the other candidates on PostgreSQL have. More are not faster
-// on a small machine.
-const peerConns = 16
-
 func openPool(addr string) *pgxpool.Pool {
 	config := must(pgxpool.ParseConfig(servers.PostgresURL(addr)))
-	config.MaxConns = peerConns
+	config.MaxConns = 16 // more are not faster on a small machine
 	return must(pgxpool.NewWithConfig(context.Background(), config))
 }
 
@@ -133,10 +125,9 @@ func openBarePostgres(addr string) *locker {
 	var n atomic.Int64
 	return &locker{close: pool.Close, lock: func(ctx context.Context, name string) (held, error) {
 		id := n.Add(1)
-		_, err := pool.Exec(ctx, "INSERT INTO bare VALUES ($1, $2, $3)", name, id, time.Now().Add(ttl))
+		err := errOf(pool.Exec(ctx, "INSERT INTO bare VALUES ($1, $2, $3)", name, id, time.Now().Add(ttl)))
 		return unlocker(func(ctx context.Context) error {
-			_, err := pool.Exec(ctx, "DELETE FROM bare WHERE name = $1 AND id = $2", name, id)
-			return err
+			return errOf(pool.Exec(ctx, "DELETE FROM bare WHERE name = $1 AND id = $2", name, id))
 		}), err
 	}}
 }
@@ -157,8 +148,7 @@ func openAdvisory(addr string) *locker {
 		}
 		return unlocker(func(ctx context.Context) error {
 			defer conn.Release()
-			_, err := conn.Exec(ctx, "SELECT pg_advisory_unlock($1)", key)
-			return err
+			return errOf(conn.Exec(ctx, "SELECT pg_advisory_unlock($1)", key))
 		}), nil
 	}}
 }

@@ -23,14 +23,11 @@ var etcdServer = &system{
 	},
 	trip: func(addr string) (call func(ctx context.Context) error, end func()) {
 		client := dialEtcd(addr)
-		return func(ctx context.Context) error {
-			_, err := client.Put(ctx, "trip", "")
-			return err
-		}, func() { client.Close() }
+		return func(ctx context.Context) error { return errOf(client.Put(ctx, "trip", "")) }, func() { client.Close() }
 	},
 	peers: []peer{
 		{name: raw, open: openRawEtcd, limit: true},
-		ours(scheme("etcd://")),
+		ours("etcd://%s"),
 		{name: "concurrency", open: openConcurrency},
 	},
 }
@@ -80,9 +77,6 @@ func openRawEtcd(addr string) *locker {
 		if err == nil && !resp.Succeeded {
 			err = fmt.Errorf("raw: %s is there", key)
 		}
-		return unlocker(func(ctx context.Context) error {
-			_, err := client.Delete(ctx, key)
-			return err
-		}), err
+		return unlocker(func(ctx context.Context) error { return errOf(client.Delete(ctx, key)) }), err
 	}}
 }

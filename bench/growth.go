@@ -18,13 +18,13 @@ func (b *bench) manyNames() {
 		server := servers.StartRedis(b.t, redisOptions)
 		defer server.Kill()
 		b.fill(server.Addr(), n)
-		l := redisServer.us().open(server.Addr())
+		l := redisServer.peer(us).open(server.Addr())
 		defer l.close()
 		turns = append(turns, turn{who: fmt.Sprintf("%s, %d names held", us, n), take: func() []figure {
 			return []figure{{"", pairs, must(countPairs(l, "own", b.goroutines, b.time)).rate()}}
 		}})
 	}
-	work := oneOrMany(b.goroutines)
+	work := fmt.Sprintf("%d goroutines, own names", b.goroutines)
 	b.measure(work, 1, turns)
 	b.ratio(work, turns[1].who, turns[0].who, "")
 }

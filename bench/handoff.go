@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -122,19 +123,13 @@ func (t *taker) end() {
 }
 
 func takerMain() {
-	for _, s := range systems {
-		for _, p := range s.peers {
-			if s.name != os.Args[1] || p.name != os.Args[2] {
-				continue
-			}
-			if err := attempt(func() { take(p, os.Args[3]) }); err != nil {
-				fmt.Fprintf(os.Stderr, "bench: taker of %s: %v\n", p.name, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
+	s := systems[slices.IndexFunc(systems, func(s *system) bool { return s.name == os.Args[1] })]
+	p := s.peer(os.Args[2])
+	if err := attempt(func() { take(p, os.Args[3]) }); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: taker of %s: %v\n", p.name, err)
+		os.Exit(1)
 	}
-	os.Exit(2)
+	os.Exit(0)
 }
 
 // take prints the time at which it got the lock.

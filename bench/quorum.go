@@ -23,7 +23,7 @@ var redisQuorum = &system{
 		return strings.Join(addrs, ",")
 	},
 	peers: []peer{
-		ours(func(addrs string) string { return "quorum+redis://" + addrs + "?restart=off" }),
+		ours("quorum+redis://%s?restart=off"),
 		{name: "redsync", open: openRedsync, poll: redsyncRetry},
 	},
 }
@@ -43,11 +43,8 @@ func (b *bench) quorum() {
 // so that the slow server is the bell of some of them.
 func (b *bench) quorumSlow() {
 	proxy := faultproxy.Start(b.t, b.nodes[4].Addr())
-	addrs := proxy.Addr()
-	for _, n := range b.nodes[:4] {
-		addrs += "," + n.Addr()
-	}
-	lockers, end := openShape(redisQuorum.us(), addrs, shape{4, 1})
+	others := strings.TrimSuffix(b.addr(redisQuorum), ","+b.nodes[4].Addr())
+	lockers, end := openShape(redisQuorum.peer(us), proxy.Addr()+","+others, shape{4, 1})
 	defer end()
 	var turns []turn
 	round := 0
@@ -70,7 +67,7 @@ func (b *bench) quorumSlow() {
 
 // quorumBack measures before and after one server was hung for three seconds.
 func (b *bench) quorumBack() {
-	lockers, end := openShape(redisQuorum.us(), b.addr(redisQuorum), shape{4, 1})
+	lockers, end := openShape(redisQuorum.peer(us), b.addr(redisQuorum), shape{4, 1})
 	defer end()
 	round := 0
 	work := redisQuorum.work("one node hung for 3 s and back")
@@ -90,23 +87,25 @@ func (b *bench) quorumBack() {
 
 // quorumHung measures while one server is stopped: it keeps its connections and answers nothing.
 func (b *bench) quorumHung() {
-	ours := b.open(redisQuorum, redisQuorum.us())
+	ours := b.open(redisQuorum, redisQuorum.peer(us))
 	defer ours.close()
 	work := redisQuorum.work("one node hung")
+	const healthy, hung = us + ": p99 of a pair, all healthy", us + ": p99 of a pair, one hung"
+	var turns []turn
 	round := 0
-	take := func(hung bool) func() []figure {
-		return func() []figure {
+	for _, who := range []string{healthy, hung} {
+		turns = append(turns, turn{who: who, take: func() []figure {
 			round++
-			if node := b.nodes[round%len(b.nodes)]; hung {
+			if node := b.nodes[round%len(b.nodes)]; who == hung {
 				node.Stop()
 				defer node.Continue()
 			}
 			times := pairTimes(ours, fmt.Sprintf("hung:%d", round), b.time)
 			return []figure{{"", "ms", quantile(times, 0.99)}}
-		}
+		}})
 	}
-	b.measure(work, 1, []turn{{who: us + ": p99 of a pair, all healthy", take: take(false)}, {who: us + ": p99 of a pair, one hung", take: take(true)}})
-	b.ratio(work, us+": p99 of a pair, one hung", us+": p99 of a pair, all healthy", "")
+	b.measure(work, 1, turns)
+	b.ratio(work, hung, healthy, "")
 	for _, p := range b.waiting(redisQuorum) {
 		l := b.open(redisQuorum, p)
 		defer l.close()

@@ -46,8 +46,8 @@ func (s *system) work(text string) string {
 	return s.name + ", " + text
 }
 
-func (s *system) us() peer {
-	return s.peers[slices.IndexFunc(s.peers, func(p peer) bool { return p.name == us })]
+func (s *system) peer(name string) peer {
+	return s.peers[slices.IndexFunc(s.peers, func(p peer) bool { return p.name == name })]
 }
 
 // addr returns the address of a system, which is started when it is first used.
@@ -111,22 +111,17 @@ const (
 	redsyncRetry   = 150 * time.Millisecond
 )
 
-// ours is Holdfast with its defaults: tokens and renewal.
-func ours(url func(addr string) string) peer {
+// ours is Holdfast with its defaults: tokens and renewal. The URL of the store has %s for the address.
+func ours(url string) peer {
 	return peer{name: us, open: func(addr string) *locker {
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
-		return ourLocker(must(holdfast.Open(ctx, url(addr))))
+		return ourLocker(must(holdfast.Open(ctx, fmt.Sprintf(url, addr))))
 	}}
 }
 
 func ourLocker(c *holdfast.Client) *locker {
 	return &locker{close: func() { c.Close() }, lock: func(ctx context.Context, name string) (held, error) { return c.Lock(ctx, name) }}
-}
-
-// scheme returns a function that puts the scheme of a URL before an address.
-func scheme(name string) func(addr string) string {
-	return func(addr string) string { return name + addr }
 }
 
 // memory is the core without a server.
@@ -145,7 +140,7 @@ var redisServer = &system{
 	},
 	peers: []peer{
 		{name: raw, open: openRaw, limit: true},
-		ours(scheme("redis://")),
+		ours("redis://%s"),
 		{name: "redislock", open: openRedislock, poll: redislockRetry},
 		{name: "redsync", open: openRedsync, poll: redsyncRetry},
 		{name: "rueidislock", open: openRueidislock},
@@ -215,10 +210,8 @@ func openRedsync(addrs string) *locker {
 	return &locker{close: end, lock: func(ctx context.Context, name string) (held, error) {
 		// By default the mutex gives up after 32 attempts.
 		mutex := sync.NewMutex(name, redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt))
-		return unlocker(func(ctx context.Context) error {
-			_, err := mutex.UnlockContext(ctx)
-			return err
-		}), mutex.LockContext(ctx)
+		unlock := func(ctx context.Context) error { return errOf(mutex.UnlockContext(ctx)) }
+		return unlocker(unlock), mutex.LockContext(ctx)
 	}}
 }
 

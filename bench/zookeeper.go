@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -22,14 +24,11 @@ var zooKeeper = &system{
 	trip: func(addr string) (call func(ctx context.Context) error, end func()) {
 		conn := dialZoo(addr)
 		must(conn.Create("/trip", nil, zk.FlagEphemeral, zooACL))
-		return func(context.Context) error {
-			_, err := conn.Set("/trip", nil, -1)
-			return err
-		}, conn.Close
+		return func(context.Context) error { return errOf(conn.Set("/trip", nil, -1)) }, conn.Close
 	},
 	peers: []peer{
 		{name: raw, open: zooPeer(lockRawZoo), limit: true},
-		ours(scheme("zk://")),
+		ours("zk://%s"),
 		{name: "zk.Lock", open: zooPeer(lockZoo)},
 		{name: bareQueue, open: zooPeer(lockBareZoo), limit: true},
 	},
@@ -37,13 +36,9 @@ var zooKeeper = &system{
 
 var zooACL = zk.WorldACL(zk.PermAll)
 
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
-
 // dialZoo connects with the client library of the peers.
 func dialZoo(addr string) *zk.Conn {
-	conn, events, err := zk.Connect([]string{addr}, 40*time.Second, zk.WithLogger(silent{}))
+	conn, events, err := zk.Connect([]string{addr}, 40*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)))
 	ok(err)
 	late := time.After(hangs)
 	for {
@@ -82,8 +77,8 @@ func lockBareZoo(conn *zk.Conn, parent string) (unlock func() error, err error) 
 		&zk.CreateRequest{Path: parent, Acl: zooACL},
 		&zk.CreateRequest{Path: parent + "/", Acl: zooACL, Flags: zk.FlagEphemeralSequential})
 	return func() error {
-		_, err := conn.Multi(&zk.DeleteRequest{Path: results[1].String, Version: -1}, &zk.DeleteRequest{Path: parent, Version: -1})
-		return err
+		return errOf(conn.Multi(
+			&zk.DeleteRequest{Path: results[1].String, Version: -1}, &zk.DeleteRequest{Path: parent, Version: -1}))
 	}, err
 }
 
