@@ -98,9 +98,10 @@ func (b *bench) database(s *system) {
 }
 
 func newBench(ctx context.Context, t testing.TB, c config) *bench {
-	b := &bench{config: c, ctx: ctx, t: t, log: t.Logf, report: newReport(c), addrs: make(map[*system]string)}
-	b.redis = servers.StartRedis(t, redisOptions)
-	return b
+	return &bench{
+		config: c, ctx: ctx, t: t, log: t.Logf, report: newReport(c), addrs: make(map[*system]string),
+		redis: servers.StartRedis(t, redisOptions),
+	}
 }
 
 func (b *bench) run(pattern *regexp.Regexp) {
@@ -172,7 +173,7 @@ func (b *bench) measure(work string, parts int, turns []turn) {
 		warmUp, all, parts = 0, 1, 1
 	}
 	out := make(map[string]bool)
-	sums := make(map[string][]figure) // of the parts of a round
+	sums := make(map[[2]string]float64) // of the parts of a round
 	for i := range all {
 		for _, t := range turns {
 			if out[t.who] {
@@ -192,15 +193,13 @@ func (b *bench) measure(work string, parts int, turns []turn) {
 			if i < warmUp {
 				continue
 			}
-			if i%parts == 0 {
-				sums[t.who] = make([]figure, len(figures))
-			}
-			for k, f := range figures {
-				f.value = f.value/float64(parts) + sums[t.who][k].value
-				sums[t.who][k] = f
+			for _, f := range figures {
+				key := [2]string{t.who, f.name}
+				sums[key] += f.value / float64(parts)
 				if (i+1)%parts == 0 {
 					row := b.row(work, t.who, f)
-					row.Values = append(row.Values, f.value)
+					row.Values = append(row.Values, sums[key])
+					sums[key] = 0
 				}
 			}
 		}
@@ -212,11 +211,12 @@ func (b *bench) row(work, who string, f figure) *Row {
 	if f.name != "" {
 		who += ": " + f.name
 	}
-	if row := b.report.find(b.id, work, who); row != nil {
-		return row
+	row := b.report.find(b.id, work, who)
+	if row == nil {
+		row = &Row{ID: b.id, Work: work, Who: who, Unit: f.unit}
+		b.report.Rows = append(b.report.Rows, row)
 	}
-	b.report.Rows = append(b.report.Rows, Row{ID: b.id, Work: work, Who: who, Unit: f.unit})
-	return &b.report.Rows[len(b.report.Rows)-1]
+	return row
 }
 
 // ratio adds a row with the ratio of two rows. It divides round by round, so that a slow moment of
@@ -226,7 +226,7 @@ func (b *bench) ratio(work, who, than, note string) {
 	if x == nil || y == nil {
 		return
 	}
-	row := Row{ID: b.id, Work: work, Who: who + " / " + than + note, Unit: "×"}
+	row := &Row{ID: b.id, Work: work, Who: who + " / " + than + note, Unit: "×"}
 	for i := range min(len(x.Values), len(y.Values)) {
 		if y.Values[i] != 0 {
 			row.Values = append(row.Values, x.Values[i]/y.Values[i])

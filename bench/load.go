@@ -36,14 +36,13 @@ func (b *bench) waitersOf(p peer) []figure {
 	errs := make([]error, len(lockers))
 	for i, l := range lockers {
 		wg.Go(func() {
-			h, err := l.lock(ctx, name)
-			if err == nil {
+			switch h, err := l.lock(ctx, name); {
+			case err == nil:
 				h.Unlock(context.Background())
-				err = errors.New("the lock was granted while another held it")
-			} else if ctx.Err() != nil {
-				err = nil
+				errs[i] = errors.New("the lock was granted while another held it")
+			case ctx.Err() == nil:
+				errs[i] = err
 			}
-			errs[i] = err
 		})
 	}
 	window := b.window

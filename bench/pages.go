@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"maps"
@@ -37,17 +38,17 @@ func (r *Row) label() string {
 type pivot struct {
 	figure     string // of all rows, if they are of one kind
 	rows, whos []string
-	cells      map[[2]string]*Row
+	cells      map[string]map[string]*Row // by row and contender
 }
 
 // pivot selects rows. Holdfast comes first.
 func (r *Report) pivot(pattern string) pivot {
-	p := pivot{cells: make(map[[2]string]*Row)}
+	p := pivot{cells: make(map[string]map[string]*Row)}
 	selected := regexp.MustCompile(pattern)
 	figures := make(map[string]bool)
 	var found []*Row
-	for i := range r.Rows {
-		if row := &r.Rows[i]; selected.MatchString(row.label()) {
+	for _, row := range r.Rows {
+		if selected.MatchString(row.label()) {
 			_, p.figure = row.who()
 			figures[p.figure] = true
 			found = append(found, row)
@@ -61,11 +62,12 @@ func (r *Report) pivot(pattern string) pivot {
 		}
 		if !slices.Contains(p.rows, label) {
 			p.rows = append(p.rows, label)
+			p.cells[label] = make(map[string]*Row)
 		}
 		if !slices.Contains(p.whos, who) {
 			p.whos = append(p.whos, who)
 		}
-		p.cells[[2]string{label, who}] = row
+		p.cells[label][who] = row
 	}
 	if i := slices.Index(p.whos, us); i > 0 {
 		p.whos = slices.Insert(slices.Delete(p.whos, i, i+1), 0, us)
@@ -96,17 +98,17 @@ func (r *Report) section(pattern string) string {
 		return text
 	}
 	p := r.pivot(pattern)
-	switch len(p.cells) {
-	case 0:
+	switch {
+	case len(p.rows) == 0:
 		return ""
-	case 1:
-		return p.cells[[2]string{p.rows[0], p.whos[0]}].cell()
+	case len(p.rows) == 1 && len(p.whos) == 1:
+		return p.cells[p.rows[0]][p.whos[0]].cell()
 	}
 	table := "\n\n| " + strings.Join(append([]string{p.figure}, p.whos...), " | ") + " |\n|---|" + strings.Repeat("--:|", len(p.whos)) + "\n"
 	for _, label := range p.rows {
 		table += "| " + label
 		for _, who := range p.whos {
-			table += " | " + p.cells[[2]string{label, who}].cell()
+			table += " | " + p.cells[label][who].cell()
 		}
 		table += " |\n"
 	}
@@ -199,30 +201,21 @@ func (r *Report) svg(c chart) string {
 		p := r.pivot(g[0])
 		for _, label := range p.rows {
 			most := 1e-9
-			for _, who := range p.whos {
-				if row := p.cells[[2]string{label, who}]; row != nil {
-					most = max(most, row.Median)
-				}
+			for _, row := range p.cells[label] {
+				most = max(most, row.Median)
 			}
 			y += 28
-			title := g[1]
-			if title == "" {
-				title = label
-			}
-			text(12, y, ` class="group"`, title)
+			text(12, y, ` class="group"`, cmp.Or(g[1], label))
 			for _, who := range p.whos {
-				row := p.cells[[2]string{label, who}]
+				row := p.cells[label][who]
 				if row == nil {
 					continue
-				}
-				kind := kinds[who]
-				if kind == "" {
-					kind = "peer"
 				}
 				y += 6
 				width := max(1, int(barMost*row.Median/most))
 				text(barLeft-8, y+barHeight-5, ` text-anchor="end"`, who)
-				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" class="%s"/>`+"\n", barLeft, y, width, barHeight, kind)
+				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" class="%s"/>`+"\n",
+					barLeft, y, width, barHeight, cmp.Or(kinds[who], "peer"))
 				text(barLeft+width+6, y+barHeight-5, "", rounded(row.Median))
 				y += barHeight
 			}

@@ -26,7 +26,7 @@ type Report struct {
 	Versions map[string]string `json:"versions"` // of servers and peers
 	Rounds   int               `json:"rounds"`
 	Round    string            `json:"round"` // duration of a turn
-	Rows     []Row             `json:"rows"`
+	Rows     []*Row            `json:"rows"`
 }
 
 // A Row is one figure of a contender, or a ratio.
@@ -49,8 +49,8 @@ func newReport(c config) Report {
 }
 
 func (r *Report) find(id, work, who string) *Row {
-	for i := range r.Rows {
-		if row := &r.Rows[i]; row.ID == id && row.Work == work && row.Who == who {
+	for _, row := range r.Rows {
+		if row.ID == id && row.Work == work && row.Who == who {
 			return row
 		}
 	}
@@ -58,8 +58,7 @@ func (r *Report) find(id, work, who string) *Row {
 }
 
 func (r *Report) summarize() {
-	for i := range r.Rows {
-		row := &r.Rows[i]
+	for _, row := range r.Rows {
 		row.Median, row.Low, row.High = median(row.Values), quantile(row.Values, 0), quantile(row.Values, 1)
 	}
 }
