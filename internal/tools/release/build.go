@@ -85,14 +85,13 @@ func (r *release) build(ctx context.Context) {
 
 // prepare writes the go.mod and go.sum that users will see.
 func (r *release) prepare(ctx context.Context, m *module) {
-	dir := filepath.Join(r.clone, filepath.FromSlash(m.dir))
 	edit := []string{"mod", "edit"}
-	for _, replace := range m.mod.Replace {
+	for _, replace := range m.Replace {
 		if r.isOurs(replace.Old.Path) {
 			edit = append(edit, "-dropreplace="+replace.Old.Path)
 		}
 	}
-	for _, require := range m.mod.Require {
+	for _, require := range m.Require {
 		if r.isOurs(require.Path) {
 			edit = append(edit, "-require="+require.Path+"@"+r.version)
 		}
@@ -100,7 +99,7 @@ func (r *release) prepare(ctx context.Context, m *module) {
 	if len(edit) == 2 {
 		return
 	}
-	c := command{dir: dir, env: r.maintainer()}
+	c := command{dir: r.dir(m), env: r.maintainer()}
 	c.run(ctx, "go", edit...)
 	c.run(ctx, "go", "mod", "tidy")
 }
@@ -120,9 +119,10 @@ func (r *release) commitAndTag(ctx context.Context, modules ...*module) {
 	}
 }
 
-func (r *release) isOurs(path string) bool {
-	return isWithin(path, r.modules[0].Path)
-}
+func (r *release) isOurs(path string) bool { return isWithin(path, r.modules[0].Path) }
+
+// dir returns the folder of a module in the clone.
+func (r *release) dir(m *module) string { return filepath.Join(r.clone, filepath.FromSlash(m.dir)) }
 
 // maintainer returns the environment of a Go command that takes our modules from the tags of the
 // clone, just as a public proxy takes them from the repository.

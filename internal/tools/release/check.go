@@ -34,7 +34,9 @@ func (r *release) check(ctx context.Context) {
 		}
 	}
 	step("go get all of them together; the program of the README")
-	r.useTogether(ctx, got, programOf(readme))
+	c := r.newUser(ctx, "main.go", programOf(readme), got...)
+	c.run(ctx, "go", "build", "-o", "program", ".")
+	fmt.Println(c.run(ctx, filepath.Join(c.dir, "program")))
 }
 
 // mentions fails if the README does not say how to get a module.
@@ -57,7 +59,7 @@ func programOf(readme string) string {
 // packages returns the packages of m that others can import, and its commands. It fails if the go.sum
 // of m differs from the proxy.
 func (r *release) packages(ctx context.Context, m *module) (libraries, commands []string) {
-	c := command{dir: filepath.Join(r.clone, filepath.FromSlash(m.dir)), env: r.user()}
+	c := command{dir: r.dir(m), env: r.user()}
 	for _, line := range c.lines(ctx, "go", "list", "-mod=readonly", "-f", "{{.Name}} {{.ImportPath}}", "./...") {
 		name, p, _ := strings.Cut(line, " ")
 		switch {
@@ -94,23 +96,14 @@ func (r *release) useAlone(ctx context.Context, m *module, libraries []string) {
 	c.run(ctx, "go", "build", "./...")
 	for _, line := range c.lines(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all") {
 		p, version, _ := strings.Cut(line, " ")
-		if !isWithin(p, r.modules[0].Path) {
-			continue
-		}
-		if version != r.version {
+		switch {
+		case !r.isOurs(p):
+		case version != r.version:
 			fail("a user of %s got %s at %s", m.Path, p, version)
-		}
-		if !isWithin(m.Path, p) {
+		case !isWithin(m.Path, p):
 			fail("%s requires %s: a module may require only those in the folders above it", m.Path, p)
 		}
 	}
-}
-
-// useTogether gets all modules into one program, which it runs.
-func (r *release) useTogether(ctx context.Context, modules []*module, program string) {
-	c := r.newUser(ctx, "main.go", program, modules...)
-	c.run(ctx, "go", "build", "-o", "program", ".")
-	fmt.Println(c.run(ctx, filepath.Join(c.dir, "program")))
 }
 
 // useCommand installs a command and checks the version that it prints.

@@ -17,14 +17,8 @@ var platforms = []string{
 	"windows/amd64", "windows/arm64",
 }
 
-// shells are the shells with completions, each with the name of the file in which it looks for
-// them.
-var shells = map[string]string{
-	"bash":       "%s.bash",
-	"fish":       "%s.fish",
-	"powershell": "%s.ps1",
-	"zsh":        "_%s",
-}
+// shells are the shells with completions, each with the name of the file in which it looks for them.
+var shells = map[string]string{"bash": "%s.bash", "fish": "%s.fish", "powershell": "%s.ps1", "zsh": "_%s"}
 
 // dist writes an archive of every command for each platform, and SHA256SUMS, into dir.
 func dist(ctx context.Context, repo, version, dir string) {
@@ -36,12 +30,10 @@ func dist(ctx context.Context, repo, version, dir string) {
 		r.fillProxy(ctx)
 		sums := ""
 		for _, m := range r.modules {
-			libraries, commands := r.packages(ctx, m)
-			if len(libraries) > 0 {
-				continue
-			}
-			for _, pkg := range commands {
-				sums += r.pack(ctx, m, pkg, dir)
+			if libraries, commands := r.packages(ctx, m); len(libraries) == 0 {
+				for _, pkg := range commands {
+					sums += r.pack(ctx, m, pkg, dir)
+				}
 			}
 		}
 		ok(os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums), 0o644))
@@ -107,10 +99,7 @@ func (r *release) compile(ctx context.Context, m *module, pkg, platform, folder 
 	if goos == "windows" {
 		out += ".exe"
 	}
-	c := command{
-		dir: filepath.Join(r.clone, filepath.FromSlash(m.dir)),
-		env: append(r.user(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch),
-	}
+	c := command{dir: r.dir(m), env: append(r.user(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)}
 	c.run(ctx, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", out, pkg)
 	return out
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,48 +12,37 @@ import (
 	"strings"
 )
 
-// A module is a released module of the repository.
+// A module is a released module of the repository. Require and Replace are from go mod edit -json.
 type module struct {
-	Path string
-	dir  string // relative to the repository, with slashes; "" for the root module
-	mod  goMod
+	Path    string
+	Require []struct{ Path string }
+	Replace []struct{ Old struct{ Path string } }
+	dir     string // relative to the repository, with slashes; "" for the root module
 }
 
 // tag returns the name of the git tag by which the Go command finds a version of m.
-func (m *module) tag(version string) string {
-	return path.Join(m.dir, version)
-}
-
-// goMod is the part of the output of go mod edit -json that a release needs.
-type goMod struct {
-	Module  struct{ Path string }
-	Require []struct{ Path string }
-	Replace []struct{ Old struct{ Path string } }
-}
-
-func readGoMod(ctx context.Context, file string) (mod goMod) {
-	ok(json.Unmarshal([]byte(command{}.run(ctx, "go", "mod", "edit", "-json", file)), &mod))
-	return mod
-}
+func (m *module) tag(version string) string { return path.Join(m.dir, version) }
 
 var notReleased = regexp.MustCompile(`(?m)^// Not released`)
 
 // releasedModules returns the released modules of the workspace in repo. Every module comes after those
 // that it requires, so the root module is the first.
 func releasedModules(ctx context.Context, repo string) (modules []*module) {
-	for _, dir := range (command{dir: repo, env: []string{"GOWORK="}}).lines(ctx, "go", "list", "-m", "-f", "{{.Dir}}") {
+	c := command{dir: repo, env: []string{"GOWORK="}}
+	for _, line := range c.lines(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}") {
+		name, dir, _ := strings.Cut(line, " ")
 		file := filepath.Join(dir, "go.mod")
-		if notReleased.Match(bytes.ReplaceAll(value(os.ReadFile(file)), []byte("\r"), nil)) {
-			continue
+		if !notReleased.Match(value(os.ReadFile(file))) {
+			m := &module{Path: name}
+			ok(json.Unmarshal([]byte(command{}.run(ctx, "go", "mod", "edit", "-json", file)), m))
+			modules = append(modules, m)
 		}
-		mod := readGoMod(ctx, file)
-		modules = append(modules, &module{Path: mod.Module.Path, mod: mod})
 	}
 	root := slices.MinFunc(modules, func(a, b *module) int { return len(a.Path) - len(b.Path) }).Path
 	// A go.mod also lists indirect requirements, so a module has more of them than each module that
 	// it requires.
 	ours := func(m *module) (n int) {
-		for _, r := range m.mod.Require {
+		for _, r := range m.Require {
 			if isWithin(r.Path, root) {
 				n++
 			}
