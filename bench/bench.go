@@ -114,8 +114,7 @@ func (b *bench) run(pattern *regexp.Regexp) {
 	}
 }
 
-// A failure is what a step of a run panics with. Most steps can fail, and nothing goes on after that,
-// except the turns of the others after that of another library.
+// A failure is what a step panics with. Nothing goes on after one, except after that of another library.
 type failure struct{ error }
 
 func ok(err error) {
@@ -164,9 +163,8 @@ const (
 )
 
 // measure lets the contenders take turns (A B C A B C …), so that a cold or busy machine affects all
-// of them equally, and adds a row for each of their figures. The first round is a warm-up and is not
-// counted. Each round has several parts, over which it takes the mean, or is the only one. Another
-// library that fails or hangs is reported and gets no further turns.
+// of them equally, and adds a row for each of their figures. The first round is a warm-up. A round is
+// the mean of its parts. Another library that fails or hangs is reported and gets no further turns.
 func (b *bench) measure(work string, parts int, turns []turn) {
 	warmUp, all := parts, (b.rounds+1)*parts
 	if parts == once {
@@ -219,8 +217,7 @@ func (b *bench) row(work, who string, f figure) *Row {
 	return row
 }
 
-// ratio adds a row with the ratio of two rows. It divides round by round, so that a slow moment of
-// the machine affects both sides.
+// ratio adds a row with the ratio of two rows, round by round, so that a slow moment affects both.
 func (b *bench) ratio(work, who, than, note string) {
 	x, y := b.report.find(b.id, work, who), b.report.find(b.id, work, than)
 	if x == nil || y == nil {

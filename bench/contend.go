@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// hangs is how long to wait for goroutines before giving up. A peer that misses a wake-up waits
-// forever.
+// hangs is how long to wait for goroutines, because a peer that misses a wake-up waits forever.
 const hangs = 5 * time.Second
 
 // A rush is the result of goroutines that lock and unlock repeatedly.
@@ -95,10 +94,8 @@ func rushFor(ctx context.Context, lockers []*locker, name func(i int) string, d 
 	return r, errors.Join(errs...)
 }
 
-// ownNames measures pairs without contention: each goroutine has its own name. The turns of a single
-// goroutine have many parts, and the contenders alternate after each part: the speed of the
-// processors and of the disk of a shared machine changes within a second. Many goroutines take too
-// long to start and to end for that.
+// ownNames measures pairs without contention. The turns of a single goroutine have many parts, because
+// the speed of a shared machine changes within a second. Many goroutines start and end too slowly for that.
 func (b *bench) ownNames(s *system, goroutines int) {
 	parts, work := 1, s.work(fmt.Sprintf("%d goroutines, own names", goroutines))
 	if goroutines == 1 {
@@ -128,8 +125,7 @@ type shape struct{ clients, goroutines int }
 
 func (s shape) String() string { return fmt.Sprintf("%d×%d", s.clients, s.goroutines) }
 
-// openShape opens the clients of a shape, and returns a locker for each goroutine. Each client has its
-// own connection, like a separate process.
+// openShape opens clients, each with its own connection, and returns a locker for each goroutine.
 func openShape(p peer, addr string, of shape) (lockers []*locker, end func()) {
 	for range of.clients {
 		lockers = append(lockers, slices.Repeat([]*locker{p.open(addr)}, of.goroutines)...)
@@ -157,8 +153,7 @@ func contention(who string, foreign bool, lockers []*locker, name string, d time
 	}, foreign}
 }
 
-// oneName measures goroutines that contend for one name, distributed over clients. A turn is longer
-// than others: each client needs many pairs to show whether a client starves.
+// oneName measures goroutines that contend for one name, in turns that show whether a client starves.
 func (b *bench) oneName(s *system, of shape) {
 	work := s.work("one name, " + of.String() + " clients × goroutines")
 	switch {

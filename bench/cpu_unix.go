@@ -9,8 +9,6 @@ import (
 
 func processorTime() time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
+	syscall.Getrusage(syscall.RUSAGE_SELF, &u) // leaves zeros if it fails
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -18,8 +18,7 @@ import (
 	_ "github.com/holdfast-lock/holdfast/sqlitestore"
 )
 
-// bareStatements is the raw limit of a database: prepared statements that insert a row and delete
-// it by its primary key.
+// bareStatements is the raw limit of a database: statements that insert a row and delete it by its key.
 const bareStatements = "two bare statements"
 
 var sqliteFile = &system{
@@ -132,8 +131,7 @@ func openBarePostgres(addr string) *locker {
 	}}
 }
 
-// openAdvisory is an advisory lock of a session, which needs a connection for each holder and
-// waiter.
+// openAdvisory is an advisory lock of a session, with a connection for each holder and waiter.
 func openAdvisory(addr string) *locker {
 	pool := openPool(addr)
 	return &locker{close: pool.Close, lock: func(ctx context.Context, name string) (held, error) {

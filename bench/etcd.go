@@ -14,8 +14,7 @@ import (
 
 var etcdServer = &system{
 	name: "etcd",
-	// One server that does not wait for its disk. Waiting would slow down all candidates by the
-	// same amount.
+	// One server that does not wait for its disk, which would slow down all candidates equally.
 	start: func(b *bench) string {
 		return servers.StartEtcd(b.t, servers.EtcdOptions{Args: []string{
 			"--auto-compaction-mode=revision", "--auto-compaction-retention=10000", "--quota-backend-bytes=8000000000",
@@ -36,9 +35,7 @@ func dialEtcd(addr string) *clientv3.Client {
 	return must(clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()}))
 }
 
-func newSession(client *clientv3.Client) (*concurrency.Session, error) {
-	return concurrency.NewSession(client, concurrency.WithTTL(int(ttl.Seconds())))
-}
+var sessionTTL = concurrency.WithTTL(int(ttl.Seconds()))
 
 // openConcurrency is etcd's own package. A mutex belongs to a session, which is a lease with
 // keep-alives. Goroutines of one session do not exclude each other, so each call has its own.
@@ -51,7 +48,7 @@ func openConcurrency(addr string) *locker {
 		case session = <-free:
 		default:
 			var err error
-			if session, err = newSession(client); err != nil {
+			if session, err = concurrency.NewSession(client, sessionTTL); err != nil {
 				return nil, err
 			}
 		}
@@ -70,7 +67,7 @@ func openConcurrency(addr string) *locker {
 // openRawEtcd uses a transaction that creates a key, and its deletion.
 func openRawEtcd(addr string) *locker {
 	client := dialEtcd(addr)
-	session := must(newSession(client))
+	session := must(concurrency.NewSession(client, sessionTTL))
 	return &locker{close: func() { client.Close() }, lock: func(ctx context.Context, key string) (held, error) {
 		resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 			Then(clientv3.OpPut(key, "", clientv3.WithLease(session.Lease()))).Commit()

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/redisstore"
@@ -29,16 +27,11 @@ func (b *bench) manyNames() {
 	b.ratio(work, turns[1].who, turns[0].who, "")
 }
 
-func newClient(conn rueidis.Client) *holdfast.Client {
-	return must(holdfast.New(must(redisstore.New(conn))))
-}
-
-// fill makes a server hold n names. It takes one name and copies its key, which is much faster
-// than taking n names.
+// fill makes a server hold n names. It copies the key of one, which is much faster than taking all.
 func (b *bench) fill(addr string, n int) {
 	conn := dial(addr)
 	defer conn.Close()
-	client := newClient(conn)
+	client := must(holdfast.New(must(redisstore.New(conn))))
 	defer client.Close()
 	must(client.Lock(b.ctx, "name", holdfast.TTL(time.Hour)))
 	const script = `
@@ -47,7 +40,8 @@ func (b *bench) fill(addr string, n int) {
 		return redis.status_reply('OK')`
 	const some = 100_000 // in one call, so that the server is not busy for long
 	for i := 0; i < n; i += some {
-		ok(conn.Do(b.ctx, conn.B().Eval().Script(script).Numkeys(0).Arg(fmt.Sprint(i), fmt.Sprint(min(i+some, n)-1)).Build()).Error())
+		eval := conn.B().Eval().Script(script).Numkeys(0).Arg(fmt.Sprint(i), fmt.Sprint(min(i+some, n)-1))
+		ok(conn.Do(b.ctx, eval.Build()).Error())
 	}
 }
 
@@ -60,7 +54,7 @@ func (b *bench) manyQueued() {
 		defer conn.Close()
 		lockers := make([]*locker, n+1) // one of them holds the lock
 		for i := range lockers {
-			client := newClient(conn)
+			client := must(holdfast.New(must(redisstore.New(conn))))
 			defer client.Close()
 			lockers[i] = ourLocker(client)
 		}

@@ -14,20 +14,16 @@ import (
 	"time"
 )
 
-// A lock is held for quiet plus up to quietMore before it is passed on, so that the waiter is
-// queued by then.
 const (
+	// A lock is held for quiet plus up to quietMore, so that the waiter is queued before the hand-off.
 	quiet     = 4 * time.Millisecond
 	quietMore = 2 * time.Millisecond
-)
 
-const (
 	roundTrip = "round trip"
 	passed    = "passed" // the name of the lock
 )
 
-// handOff measures the time from the release in one process to the grant in another, in round trips
-// that are measured at the same time.
+// handOff measures the time from the release in one process to the grant in another, and round trips.
 func (b *bench) handOff(s *system) {
 	var turns []turn
 	add := func(p peer, once func(ctx context.Context) time.Duration) {
@@ -83,8 +79,7 @@ func pass(ctx context.Context, p peer, own *locker, other *taker) time.Duration 
 	return time.Unix(0, nanos).Sub(begin)
 }
 
-// takerVariable is the environment variable that makes this program a taker. Its arguments are the
-// system, the peer and the address.
+// takerVariable makes this program a taker, whose arguments are the system, the peer and the address.
 const takerVariable = "HOLDFAST_BENCH_TAKER"
 
 // A taker is a child process that takes a lock on each line of its input.

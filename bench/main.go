@@ -6,13 +6,9 @@
 //	go run ./bench -render docs/bench/bench.json -out docs/bench -docs .
 //	                               measures nothing: charts and pages from an earlier run
 //
-// Machines differ and are noisy, so read ratios within one run. The contenders take turns (A B C A B
-// C …) for several rounds, and the table shows the median and the spread. The run also writes
-// bench.json and charts into a folder, and with -docs its figures into the pages of the repository:
-// see pages.go.
-//
-// bench.go has the workloads and the loop over contenders, and redis.go, etcd.go, zookeeper.go and
-// databases.go have the contenders.
+// Machines differ and are noisy, so read ratios within one run. The contenders take turns for several
+// rounds, and the table shows the median and the spread. The run also writes bench.json and charts into
+// a folder, and with -docs its figures into the pages of the repository: see pages.go.
 package main
 
 import (

@@ -86,8 +86,7 @@ func (r *Row) cell() string {
 	return rounded(r.Median)
 }
 
-// section returns the figures for a pattern: a number, or a table in Markdown. It returns "" if they
-// were not measured.
+// section returns the figures for a pattern: a number, a table in Markdown, or "" if there are none.
 func (r *Report) section(pattern string) string {
 	if pattern == "run" {
 		text := fmt.Sprintf("%s, on a machine (%s) with %d cores, which also ran the servers; %d rounds of %s; %s",

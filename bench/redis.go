@@ -105,8 +105,7 @@ const (
 	// ttl is the default of Holdfast, and the other libraries are set to it too.
 	ttl = holdfast.DefaultTTL
 
-	// redislockRetry is the interval that the documentation of redislock uses. redsync waits for
-	// 50 to 250 ms.
+	// redislockRetry is that of the documentation of redislock. redsync waits for 50 to 250 ms.
 	redislockRetry = 100 * time.Millisecond
 	redsyncRetry   = 150 * time.Millisecond
 )
@@ -150,8 +149,7 @@ var redisServer = &system{
 // redisOptions are those of servers without persistence.
 var redisOptions = servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}}
 
-// serverTime returns the CPU time that a single Redis server has used. On a shared machine, CPU
-// time says more than elapsed time.
+// serverTime returns the CPU time of a single Redis server, which other programs do not lengthen.
 func (b *bench) serverTime(s *system) time.Duration {
 	if s != redisServer {
 		return 0

@@ -136,8 +136,7 @@ func number(n float64) string {
 	return text
 }
 
-// versions returns the versions of the servers that are installed, and of the peers that this
-// program was built with.
+// versions returns the versions of the installed servers, and of the peers in this program.
 func versions() map[string]string {
 	found := make(map[string]string)
 	postgres, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")

@@ -70,8 +70,7 @@ func lockRawZoo(conn *zk.Conn, path string) (unlock func() error, err error) {
 	return func() error { return conn.Delete(path, -1) }, err
 }
 
-// lockBareZoo is the raw limit with a queue: it creates a sequence node in a parent, and removes
-// both. It has no identity, no token and no record of the holder.
+// lockBareZoo is the raw limit with a queue: a sequence node in a parent, without identity or token.
 func lockBareZoo(conn *zk.Conn, parent string) (unlock func() error, err error) {
 	results, err := conn.Multi(
 		&zk.CreateRequest{Path: parent, Acl: zooACL},
