@@ -1,6 +1,5 @@
-// Command testreport runs go test with its arguments and prints the output of go test. In
-// addition it lists the tests that were skipped, with their reasons. If CI=true is set in the
-// environment, a skipped test is a failure, and so is a run without any test.
+// Command testreport runs go test with its arguments, prints its output, and lists the skipped tests with
+// their reasons. With CI=true in the environment, a skipped test or a run without any test is a failure.
 package main
 
 import (
@@ -12,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,16 +23,15 @@ func main() {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "testreport:", err)
-		os.Exit(1)
+	if err == nil {
+		r := newReport(os.Stdout)
+		readErr := r.read(out)
+		runErr := cmd.Wait()
+		r.sum()
+		ci, _ := strconv.ParseBool(os.Getenv("CI"))
+		err = cmp.Or(readErr, runErr, r.verdict(ci))
 	}
-	r := newReport(os.Stdout)
-	readErr := r.read(out)
-	runErr := cmd.Wait()
-	r.sum()
-	ci, _ := strconv.ParseBool(os.Getenv("CI"))
-	if err := cmp.Or(readErr, runErr, r.verdict(ci)); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(1)
 	}
@@ -82,7 +81,9 @@ func (r *report) add(e event) {
 	case "build-output":
 		fmt.Fprint(r.w, e.Output)
 	case "output":
-		r.output[key] = append(r.output[key], e.Output)
+		if !strings.HasPrefix(e.Output, "=== ") {
+			r.output[key] = append(r.output[key], e.Output)
+		}
 	case "pass", "fail", "skip":
 		if e.Test == "" {
 			r.endPackage(e)
@@ -93,7 +94,7 @@ func (r *report) add(e event) {
 			r.passed++
 		case "fail":
 			r.failed++
-			r.print(r.output[key])
+			fmt.Fprint(r.w, strings.Join(r.output[key], ""))
 		case "skip":
 			r.skipped = append(r.skipped, strings.TrimSpace(key+": "+reason(r.output[key])))
 		}
@@ -112,31 +113,22 @@ func (r *report) endPackage(e event) {
 	for key, lines := range r.output {
 		if strings.HasPrefix(key, e.Package+" ") {
 			if e.Action == "fail" {
-				r.print(lines)
+				fmt.Fprint(r.w, strings.Join(lines, ""))
 			}
 			delete(r.output, key)
 		}
 	}
-	r.print(own)
-}
-
-func (r *report) print(lines []string) {
-	for _, line := range lines {
-		if !strings.HasPrefix(line, "=== ") {
-			fmt.Fprint(r.w, line)
-		}
-	}
+	fmt.Fprint(r.w, strings.Join(own, ""))
 }
 
 // reason returns the last line that a skipped test logged.
 func reason(lines []string) string {
-	var said string
-	for _, line := range lines {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
-			said = line
+	for _, line := range slices.Backward(lines) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "--- ") {
+			return line
 		}
 	}
-	return said
+	return ""
 }
 
 func (r *report) sum() {
