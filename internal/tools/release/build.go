@@ -29,9 +29,8 @@ func newRelease(ctx context.Context, repo, temp, version string) *release {
 	}
 	command{}.run(ctx, "git", "clone", "-q", repo, r.clone)
 	env := command{}.lines(ctx, "go", "env", "GOMODCACHE", "GOPROXY")
-	// Modules that the user already has come from the user's module cache, which can serve as
-	// a proxy. "direct" is omitted: it would look for our modules in the public repository,
-	// where they do not exist yet.
+	// The user's module cache serves as a proxy too. "direct" is omitted: it would look for our modules
+	// in the public repository, where they do not exist yet.
 	r.proxies = proxyOf(env[0])
 	for proxy := range strings.FieldsFuncSeq(env[1], func(c rune) bool { return c == ',' || c == '|' }) {
 		if proxy != "direct" {
@@ -46,8 +45,7 @@ func proxyOf(modcache string) string {
 	return "file://" + filepath.ToSlash(filepath.Join(modcache, "cache", "download"))
 }
 
-// git runs git in the clone. New commits repeat the author and the time of the last one, so
-// that a release of the same state is always the same commit.
+// git runs git in the clone. New commits repeat the author and the time of the last one, to be reproducible.
 func (r *release) git(ctx context.Context, args ...string) string {
 	c := command{dir: r.clone, env: []string{"TZ=UTC"}} // zip files have local times
 	last := c.lines(ctx, "git", "log", "-1", "--format=%an%n%ae%n%cI")
@@ -66,11 +64,8 @@ func (r *release) commitWorkingTree(ctx context.Context) {
 	}
 }
 
-// build makes the release commit in the clone and tags it.
-//
-// A module can be prepared only when the modules that it requires have a tag: only then does the
-// Go command find them and their hashes. So every module first gets a commit and a tag of its
-// own. The final release is one commit for all modules.
+// build makes the release commit in the clone and tags it. Every module first gets a commit and a tag
+// of its own, by which the Go command finds it and its hashes when it prepares the modules that require it.
 func (r *release) build(ctx context.Context) {
 	base := r.git(ctx, "rev-parse", "HEAD")
 	r.modules = releasedModules(ctx, r.clone)
@@ -124,25 +119,19 @@ func (r *release) isOurs(path string) bool { return isWithin(path, r.modules[0].
 // dir returns the folder of a module in the clone.
 func (r *release) dir(m *module) string { return filepath.Join(r.clone, filepath.FromSlash(m.dir)) }
 
-// maintainer returns the environment of a Go command that takes our modules from the tags of the
-// clone, just as a public proxy takes them from the repository.
+// maintainer returns the environment of a Go command that takes our modules from the tags of the clone.
 func (r *release) maintainer() []string {
 	root := r.modules[0].Path
 	return []string{
-		"GOWORK=off",
-		"GOFLAGS=-modcacherw",
-		"GOMODCACHE=" + r.modCache,
-		"GOPROXY=" + r.proxies,
-		"GONOPROXY=" + root,
-		"GONOSUMDB=" + root,
+		"GOWORK=off", "GOFLAGS=-modcacherw", "GOMODCACHE=" + r.modCache,
+		"GOPROXY=" + r.proxies, "GONOPROXY=" + root, "GONOSUMDB=" + root,
 		"GIT_CONFIG_COUNT=1",
 		"GIT_CONFIG_KEY_0=url." + r.clone + ".insteadOf",
 		"GIT_CONFIG_VALUE_0=https://" + root,
 	}
 }
 
-// user returns the environment of a Go command that uses only proxies, as a user's does: one
-// proxy with the release, and the proxies for other modules.
+// user returns the environment of a user's Go command, with a proxy for the release and those for others.
 func (r *release) user() []string {
 	return []string{
 		"GOWORK=off",

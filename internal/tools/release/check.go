@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// check puts the release into a module proxy and uses it as users will: from empty folders,
-// with only that proxy and the public ones.
+// check puts the release into a module proxy and uses it as users will, from empty folders.
 func (r *release) check(ctx context.Context) {
 	step("%d modules into a module proxy", len(r.modules))
 	r.fillProxy(ctx)
@@ -56,8 +55,7 @@ func programOf(readme string) string {
 	return "package main\n" + program + "\n"
 }
 
-// packages returns the packages of m that others can import, and its commands. It fails if the go.sum
-// of m differs from the proxy.
+// packages returns the importable packages of m and its commands. It fails if go.sum differs from the proxy.
 func (r *release) packages(ctx context.Context, m *module) (libraries, commands []string) {
 	c := command{dir: r.dir(m), env: r.user()}
 	for _, line := range c.lines(ctx, "go", "list", "-mod=readonly", "-f", "{{.Name}} {{.ImportPath}}", "./...") {
@@ -84,8 +82,7 @@ func (r *release) newUser(ctx context.Context, file, text string, modules ...*mo
 	return c
 }
 
-// useAlone gets m, imports all its packages, and checks that m adds no requirements of our other
-// modules.
+// useAlone gets m, imports all its packages, and checks that m adds no requirements of our others.
 func (r *release) useAlone(ctx context.Context, m *module, libraries []string) {
 	text := "package user\n"
 	for _, p := range libraries {

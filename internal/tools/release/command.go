@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// A failure is the value with which a step panics. Nearly every line of this program runs git or
-// the Go command, and nothing may go on after one has failed, as in a shell script with set -e.
+// A failure is what a step panics with. Nothing may go on after one, as in a shell script with set -e.
 type failure struct{ error }
 
 func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
@@ -30,11 +29,10 @@ func value[T any](v T, err error) T {
 
 func attempt(f func()) (err error) {
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case failure:
-			err = p.error
-		default:
+		p := recover()
+		if f, ok := p.(failure); ok {
+			err = f.error
+		} else if p != nil {
 			panic(p)
 		}
 	}()
@@ -42,20 +40,17 @@ func attempt(f func()) (err error) {
 	return nil
 }
 
-// A command describes how to run programs: in which folder, and with which additions to our own
-// environment.
+// A command is a folder in which programs run, and what they have in addition to our environment.
 type command struct {
 	dir string
 	env []string
 }
 
-// run runs a program and returns its standard output. If the program fails, the error contains
-// its whole output.
+// run runs a program and returns its standard output. The error of a failure has its whole output.
 func (c command) run(ctx context.Context, name string, args ...string) string {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = c.dir
-	// If a git hook runs this program, the hook's variables would make git use the hook's
-	// repository.
+	// In a git hook, the hook's variables would make git use the hook's repository.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_INDEX_FILE=") || strings.HasPrefix(v, "GIT_WORK_TREE=")
 	})

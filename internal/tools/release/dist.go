@@ -24,9 +24,15 @@ var shells = map[string]string{"bash": "%s.bash", "fish": "%s.fish", "powershell
 func dist(ctx context.Context, repo, version, dir string) {
 	dir = value(filepath.Abs(dir))
 	ok(os.MkdirAll(dir, 0o755))
-	inTempDir(func(temp string) {
-		r := newRelease(ctx, repo, temp, version)
-		r.checkout(ctx)
+	withRelease(ctx, repo, version, func(r *release) {
+		if r.git(ctx, "tag", "--list", version) == "" {
+			step("there is no tag %s: a preview, from the working tree", version)
+			r.commitWorkingTree(ctx)
+			r.build(ctx)
+		} else {
+			r.git(ctx, "checkout", "-q", version)
+			r.modules = releasedModules(ctx, r.clone)
+		}
 		r.fillProxy(ctx)
 		sums := ""
 		for _, m := range r.modules {
@@ -40,21 +46,7 @@ func dist(ctx context.Context, repo, version, dir string) {
 	})
 }
 
-// checkout checks out the release in the clone: the tagged one, or one made from the working
-// tree if there is no tag yet.
-func (r *release) checkout(ctx context.Context) {
-	if r.git(ctx, "tag", "--list", r.version) == "" {
-		step("there is no tag %s: a preview, from the working tree", r.version)
-		r.commitWorkingTree(ctx)
-		r.build(ctx)
-		return
-	}
-	r.git(ctx, "checkout", "-q", r.version)
-	r.modules = releasedModules(ctx, r.clone)
-}
-
-// pack builds the command pkg of module m for all platforms, writes the archives into dir, and returns
-// their checksums.
+// pack builds a command for all platforms, writes the archives into dir, and returns their checksums.
 func (r *release) pack(ctx context.Context, m *module, pkg, dir string) (sums string) {
 	name := path.Base(pkg)
 	common := r.commonFiles(ctx, m, pkg)
@@ -78,8 +70,7 @@ func (r *release) pack(ctx context.Context, m *module, pkg, dir string) (sums st
 	return sums
 }
 
-// archive archives a folder. Git gives all files the time of their commit, so the same files are
-// always the same bytes.
+// archive archives a folder. Git gives all files the time of their commit, so the bytes are reproducible.
 func (r *release) archive(ctx context.Context, folder, out string) {
 	for _, args := range [][]string{
 		{"init", "-q"},
@@ -91,8 +82,7 @@ func (r *release) archive(ctx context.Context, folder, out string) {
 	}
 }
 
-// compile builds pkg into a folder and returns the path of the program. The Go command takes the
-// version and the commit from the tag and records them in the program.
+// compile builds pkg into a folder and returns the path of the program, which knows its version and commit.
 func (r *release) compile(ctx context.Context, m *module, pkg, platform, folder string) string {
 	goos, goarch, _ := strings.Cut(platform, "/")
 	out := filepath.Join(folder, path.Base(pkg))
@@ -104,9 +94,8 @@ func (r *release) compile(ctx context.Context, m *module, pkg, platform, folder 
 	return out
 }
 
-// commonFiles returns a folder with the files that are in the archives of all platforms: the
-// documents of the repository, and the manual pages and completions that the command writes. The
-// pages show the date of the commit, because with the current date they would not be reproducible.
+// commonFiles returns a folder with the files of all archives: documents, manual pages and completions.
+// The pages show the date of the commit, because with the current date they would not be reproducible.
 func (r *release) commonFiles(ctx context.Context, m *module, pkg string) (folder string) {
 	name := path.Base(pkg)
 	folder = filepath.Join(r.temp, "common", name)

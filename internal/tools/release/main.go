@@ -4,17 +4,14 @@
 //	release tag VERSION         the same for the last commit, then tag it; pushes nothing
 //	release dist VERSION DIR    write archives of the command for all platforms into DIR
 //
-// In the repository the modules find each other by replace directives, and require each
-// other at v0.0.0. Users cannot use them in that state: the Go command ignores the replace
-// directives of a dependency, and go install refuses them. A release is therefore one commit
-// beside the main branch in which every released module requires its siblings at the version
-// being released, with go.sum lines for them and without replace directives. One tag per
-// module points at that commit. A module is released unless its go.mod has a comment that
-// starts with "Not released".
+// In the repository the modules find each other by replace directives, and require each other at
+// v0.0.0. The Go command ignores such directives in a dependency, and go install refuses them. A release
+// is therefore one commit beside the main branch, in which every released module requires its siblings
+// at the new version, with go.sum lines for them and without replace directives. One tag per module
+// points at it. A module is released unless its go.mod has a comment that starts with "Not released".
 //
-// The program uses git and the Go command only. In particular, the Go command itself makes
-// the zip files and hashes of the modules, from the tags in a temporary clone, as a public
-// module proxy will do later. So the hashes in go.sum are right before anything is public.
+// The Go command itself makes the zip files and hashes of the modules, from the tags in a temporary
+// clone, as a public proxy will do later. So the hashes in go.sum are right before anything is public.
 package main
 
 import (
@@ -35,8 +32,7 @@ func main() {
 	}
 }
 
-// checkVersion is the version that the check gives to the working tree. It is the same each
-// time, so that the next check can use the build cache.
+// checkVersion is the version of the working tree in a check; a fixed one, because of the build cache.
 const checkVersion = "v0.0.1-check"
 
 func run(ctx context.Context, args []string) {
@@ -63,20 +59,17 @@ func checkVersionSyntax(version string) {
 
 // checkWorkingTree releases the working tree, committed or not, and checks the result.
 func checkWorkingTree(ctx context.Context, repo string) {
-	inTempDir(func(temp string) {
-		r := newRelease(ctx, repo, temp, checkVersion)
+	withRelease(ctx, repo, checkVersion, func(r *release) {
 		r.commitWorkingTree(ctx)
 		r.build(ctx)
 		r.check(ctx)
 	})
 }
 
-func inTempDir(f func(temp string)) {
+func withRelease(ctx context.Context, repo, version string, f func(r *release)) {
 	temp := value(os.MkdirTemp("", "holdfast-release-"))
 	defer os.RemoveAll(temp)
-	f(temp)
+	f(newRelease(ctx, repo, temp, version))
 }
 
-func step(format string, args ...any) {
-	fmt.Printf("== release: "+format+"\n", args...)
-}
+func step(format string, args ...any) { fmt.Printf("== release: "+format+"\n", args...) }

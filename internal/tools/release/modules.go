@@ -25,8 +25,7 @@ func (m *module) tag(version string) string { return path.Join(m.dir, version) }
 
 var notReleased = regexp.MustCompile(`(?m)^// Not released`)
 
-// releasedModules returns the released modules of the workspace in repo. Every module comes after those
-// that it requires, so the root module is the first.
+// releasedModules returns the released modules in repo, each after those that it requires: the root first.
 func releasedModules(ctx context.Context, repo string) (modules []*module) {
 	c := command{dir: repo, env: []string{"GOWORK="}}
 	for _, line := range c.lines(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}") {
@@ -39,8 +38,7 @@ func releasedModules(ctx context.Context, repo string) (modules []*module) {
 		}
 	}
 	root := slices.MinFunc(modules, func(a, b *module) int { return len(a.Path) - len(b.Path) }).Path
-	// A go.mod also lists indirect requirements, so a module has more of them than each module that
-	// it requires.
+	// A go.mod also lists indirect requirements, so a module has more of them than those it requires.
 	ours := func(m *module) (n int) {
 		for _, r := range m.Require {
 			if isWithin(r.Path, root) {
@@ -57,6 +55,4 @@ func releasedModules(ctx context.Context, repo string) (modules []*module) {
 }
 
 // isWithin reports whether module or package p is root or below it.
-func isWithin(p, root string) bool {
-	return p == root || strings.HasPrefix(p, root+"/")
-}
+func isWithin(p, root string) bool { return p == root || strings.HasPrefix(p, root+"/") }

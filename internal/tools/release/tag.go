@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -8,16 +9,17 @@ import (
 	"strings"
 )
 
-// tag releases the last commit of repo: it checks the release and then tags it in repo. It
-// pushes nothing.
+// tag checks a release of the last commit of repo and then tags it in repo. It pushes nothing.
 func tag(ctx context.Context, repo, version string) {
 	git := command{dir: repo}
 	if changes := git.run(ctx, "git", "status", "--porcelain"); changes != "" {
 		fail("commit your changes first:\n%s", changes)
 	}
-	inChangelog(repo, version)
-	inTempDir(func(temp string) {
-		r := newRelease(ctx, repo, temp, version)
+	heading := "## [" + strings.TrimPrefix(version, "v") + "]"
+	if text := value(os.ReadFile(filepath.Join(repo, "CHANGELOG.md"))); !bytes.Contains(text, []byte("\n"+heading)) {
+		fail("CHANGELOG.md has no section %q", heading)
+	}
+	withRelease(ctx, repo, version, func(r *release) {
 		r.build(ctx)
 		var tags []string
 		for _, m := range r.modules {
@@ -33,18 +35,8 @@ func tag(ctx context.Context, repo, version string) {
 		for _, name := range tags {
 			git.run(ctx, "git", "tag", "-m", "Release "+name, name, commit)
 		}
-		// GitHub starts no workflow for a push of more than three tags, so the root tag, which
-		// starts the release workflow, is pushed alone. It is pushed last, when all modules can
-		// be fetched.
+		// GitHub starts no workflow for a push of more than three tags. So the root tag, which starts the
+		// release workflow, is pushed alone, and last, when all modules can be fetched.
 		fmt.Printf("tagged; to publish:\n  git push --atomic origin %s\n  git push origin %s\n", strings.Join(tags[1:], " "), tags[0])
 	})
-}
-
-// inChangelog fails if CHANGELOG.md has no section for version.
-func inChangelog(repo, version string) {
-	text := value(os.ReadFile(filepath.Join(repo, "CHANGELOG.md")))
-	heading := "## [" + strings.TrimPrefix(version, "v") + "]"
-	if !strings.Contains(string(text), "\n"+heading) {
-		fail("CHANGELOG.md has no section %q", heading)
-	}
 }
