@@ -210,8 +210,8 @@ func (b *bench) row(work, who string, f figure) *Row {
 		who += ": " + f.name
 	}
 	row := b.report.find(b.id, work, who)
-	if row == nil {
-		row = &Row{ID: b.id, Work: work, Who: who, Unit: f.unit}
+	if row.ID == "" {
+		*row = Row{ID: b.id, Work: work, Who: who, Unit: f.unit}
 		b.report.Rows = append(b.report.Rows, row)
 	}
 	return row
@@ -220,9 +220,6 @@ func (b *bench) row(work, who string, f figure) *Row {
 // ratio adds a row with the ratio of two rows, round by round, so that a slow moment affects both.
 func (b *bench) ratio(work, who, than, note string) {
 	x, y := b.report.find(b.id, work, who), b.report.find(b.id, work, than)
-	if x == nil || y == nil {
-		return
-	}
 	row := &Row{ID: b.id, Work: work, Who: who + " / " + than + note, Unit: "×"}
 	for i := range min(len(x.Values), len(y.Values)) {
 		if y.Values[i] != 0 {
@@ -244,7 +241,7 @@ func (b *bench) compare(work string, peers, rivals []peer) {
 	var best *Row
 	for _, p := range rivals {
 		row := b.report.find(b.id, work, p.name)
-		if p.foreign() && row != nil && (best == nil || median(row.Values) > median(best.Values)) {
+		if p.foreign() && len(row.Values) > 0 && (best == nil || median(row.Values) > median(best.Values)) {
 			best = row
 		}
 	}

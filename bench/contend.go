@@ -27,8 +27,7 @@ func (r *rush) rate() float64 { return r.total / r.took.Seconds() }
 // perPair returns the part of a time that one pair took, in µs.
 func (r *rush) perPair(d time.Duration) float64 { return float64(d.Microseconds()) / max(1, r.total) }
 
-// contend lets each locker take and release one name repeatedly for a time. Waits that have not ended
-// by then count with their time so far.
+// contend lets lockers take and release one name repeatedly. Unfinished waits count with their time so far.
 func contend(lockers []*locker, name string, d time.Duration) (*rush, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

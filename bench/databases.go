@@ -80,11 +80,10 @@ func openGetLock(addr string) *locker {
 		}
 		if err != nil {
 			conn.Close()
-			return nil, err
 		}
 		return unlocker(func(ctx context.Context) error {
 			return errors.Join(errOf(conn.ExecContext(ctx, "DO RELEASE_LOCK('"+name+"')")), conn.Close())
-		}), nil
+		}), err
 	}}
 }
 

@@ -70,8 +70,7 @@ func main() {
 	}
 }
 
-// measure runs the workloads, and returns after all servers and child processes have ended. It sets
-// the report, even if a workload fails.
+// measure sets the report, even if a workload fails. All servers have ended when it returns.
 func measure(c config, run string, report **Report) {
 	pattern := must(regexp.Compile("^(" + run + ")$"))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

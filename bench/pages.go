@@ -131,7 +131,6 @@ func (r *Report) updatePages(root string) map[string]string {
 	return pages
 }
 
-// writePages writes the figures of a run into the pages of a repository.
 func (r *Report) writePages(root string) {
 	for file, text := range r.updatePages(root) {
 		ok(os.WriteFile(file, []byte(text), 0o644))

@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
-// redisQuorum are five servers, three of which must agree. Its address is a list. Holdfast has its
-// defaults, except that servers that have just started vote at once.
+// redisQuorum are five servers. Holdfast has its defaults, but servers that have just started vote at once.
 var redisQuorum = &system{
 	name: "quorum of 5",
 	start: func(b *bench) string {
@@ -39,8 +38,7 @@ func (b *bench) quorum() {
 	b.quorumHung()
 }
 
-// quorumSlow measures while one server is slower than the others by 20 ms. Each round has another name,
-// so that the slow server is the bell of some of them.
+// quorumSlow slows one server by 20 ms. Each round has another name, so that it is the bell of some of them.
 func (b *bench) quorumSlow() {
 	proxy := faultproxy.Start(b.t, b.nodes[4].Addr())
 	others := strings.TrimSuffix(b.addr(redisQuorum), ","+b.nodes[4].Addr())

@@ -146,7 +146,6 @@ var redisServer = &system{
 	},
 }
 
-// redisOptions are those of servers without persistence.
 var redisOptions = servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}}
 
 // serverTime returns the CPU time of a single Redis server, which other programs do not lengthen.

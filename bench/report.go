@@ -48,13 +48,14 @@ func newReport(c config) Report {
 	}
 }
 
+// find returns a row, or an empty one.
 func (r *Report) find(id, work, who string) *Row {
 	for _, row := range r.Rows {
 		if row.ID == id && row.Work == work && row.Who == who {
 			return row
 		}
 	}
-	return nil
+	return new(Row)
 }
 
 func (r *Report) summarize() {
