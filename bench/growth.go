@@ -35,8 +35,9 @@ func (b *bench) fill(addr string, n int) {
 	defer client.Close()
 	must(client.Lock(b.ctx, "name", holdfast.TTL(time.Hour)))
 	const script = `
-		local key = redis.call('KEYS', '*:name')[1]
-		for i = ARGV[1], ARGV[2] do redis.call('COPY', key, (key:gsub('name$', 'order:' .. i))) end
+		for i = ARGV[1], ARGV[2] do
+			assert(redis.call('COPY', 'holdfast:lock:name', 'holdfast:lock:order:' .. i) == 1)
+		end
 		return redis.status_reply('OK')`
 	const some = 100_000 // in one call, so that the server is not busy for long
 	for i := 0; i < n; i += some {
