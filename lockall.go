@@ -86,7 +86,11 @@ func (s *LeaseSet) Lease(name string) *Lease {
 
 // Done returns a channel that is closed when the first of the leases ends.
 func (s *LeaseSet) Done() <-chan struct{} {
-	s.once.Do(func() { s.done = s.Context(context.Background()).Done() })
+	s.once.Do(func() {
+		done := make(chan struct{})
+		context.AfterFunc(s.Context(context.Background()), func() { close(done) }) // after the other contexts of the lease
+		s.done = done
+	})
 	return s.done
 }
 

@@ -187,7 +187,8 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	return answer, true, nil
 }
 
-// unchanged returns conditions that hold if no key was added that excludes the request.
+// unchanged returns conditions that hold if no key was added that excludes the request. Further readers do not
+// exclude a reader.
 func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	keys, name := &a.s.keys, a.req.Name
 	start, end, revision := keys.name(name), keys.behind(name), a.snap.revision

@@ -1,8 +1,8 @@
 // Package memstore keeps locks in the memory of this process. It is meant for tests and for
 // programs that run as a single process, and it is the reference for all other stores.
 //
-// Its promises hold within one process: nothing survives its end, not even tokens. Use a store on a
-// server to protect a resource that outlives the process.
+// Its promises hold within one process: others do not see its locks, and nothing survives its end, not
+// even tokens. Use a store on a server to protect a resource that outlives the process.
 //
 // Times are measured by the monotonic clock of the process, so changes of the wall clock have
 // no effect. Tokens come from one counter for the whole store and start at 1. A

@@ -19,7 +19,8 @@ const (
 	callTimeout = 3 * time.Second
 
 	// grace is how long a call continues after its caller has given up, which returns later by this time. It is
-	// longer than a round trip to most servers: then the connection is closed, and the request may arrive late.
+	// longer than a round trip to most servers. If a statement has not ended by then, the connection is closed,
+	// and the request may arrive late.
 	grace = 100 * time.Millisecond
 
 	// rowPatience is how many seconds a statement waits for a locked row. Transactions take milliseconds.

@@ -138,7 +138,8 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))
 }
 
-// noReply returns the error of a call without a reply, whose context has not ended.
+// noReply returns the error of a call without a reply in time. It is not that of a context: only the caller's
+// context may have that error.
 func (s *Store) noReply() error {
 	if s.life.Closing.Err() != nil {
 		return s.life.ErrClosed

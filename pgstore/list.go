@@ -1,7 +1,9 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -31,18 +33,25 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 }
 
 func (s *Store) page(ctx context.Context, q store.Query, limit int) (page store.Page, err error) {
-	type name struct {
-		Name            string
-		Holders, Queued []row // from JSON
-	}
+	var name string
+	var holders, waiters []byte // not decoded by pgx: a program may have set another codec for JSON
+
 	rows, _ := s.pool.Query(ctx, s.sql.list, pgx.QueryExecModeExec, q.Name, q.Prefix, q.Cursor, limit) // the error is in rows, too
-	names, err := pgx.CollectRows(rows, pgx.RowToStructByPos[name])
-	for _, n := range names {
-		lock := store.Lock{Name: n.Name, Holders: holdersOf(n.Holders)}
-		for _, r := range slices.Concat(n.Holders, n.Queued) {
+	n := 0
+	_, err = pgx.ForEachRow(rows, []any{&name, &holders, &waiters}, func() error {
+		if n++; n == limit && q.Name == "" {
+			page.Next = name
+		}
+		held, err := readRows(holders)
+		queued, queueErr := readRows(waiters)
+		if err := cmp.Or(err, queueErr); err != nil {
+			return err
+		}
+		lock := store.Lock{Name: name, Holders: holdersOf(held)}
+		for _, r := range slices.Concat(held, queued) {
 			lock.Limit = max(lock.Limit, r.Lim)
 		}
-		for _, r := range n.Queued {
+		for _, r := range queued {
 			lock.Waiters = append(lock.Waiters, store.Waiter{
 				ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Age: time.Duration(r.Age) * time.Microsecond,
 			})
@@ -50,9 +59,14 @@ func (s *Store) page(ctx context.Context, q store.Query, limit int) (page store.
 		if lock.Holders != nil || lock.Waiters != nil {
 			page.Locks = append(page.Locks, lock)
 		}
-	}
-	if len(names) == limit && q.Name == "" {
-		page.Next = names[limit-1].Name
-	}
+		return nil
+	})
 	return page, err
+}
+
+func readRows(text []byte) (rows []row, err error) {
+	if len(text) > 0 {
+		err = json.Unmarshal(text, &rows)
+	}
+	return rows, err
 }

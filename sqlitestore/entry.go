@@ -146,7 +146,8 @@ func (e *entry) each(f func(row []driver.Value), query string, args ...driver.Va
 func (e *entry) readOthers() {
 	e.others = rules.Sum{}
 	if row := e.get(sqlAnyHolder, e.name); row != nil {
-		e.others = rules.Sum{Mode: store.Mode(integer(row[0])), Limit: int(integer(row[1])), Until: integer(row[2])}
+		mode := max(store.Exclusive, store.Mode(integer(row[0]))) // 0, which only another program writes, excludes everybody
+		e.others = rules.Sum{Mode: mode, Limit: int(integer(row[1])), Until: integer(row[2])}
 	}
 }
 

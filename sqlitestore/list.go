@@ -15,10 +15,10 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 		if err := s.file.check(); err != nil {
 			return err
 		}
+		defer s.read.exec("ROLLBACK") // nothing was written
 		if _, err := s.read.exec("BEGIN"); err != nil {
 			return err
 		}
-		defer s.read.exec("ROLLBACK")      // nothing was written
 		err := s.retry(ctx, func() error { // begins one snapshot for the whole page
 			_, err := s.read.get("SELECT one FROM meta")
 			return err

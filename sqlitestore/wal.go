@@ -6,9 +6,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// SQLite appends commits to a log, the -wal file, and a checkpoint copies them into the file. Those of
-// SQLite do not wait for readers, and the log can start again from its beginning only when nobody reads
-// it. With several busy processes there is always a reader, so the store makes its own checkpoints.
+// SQLite appends commits to a log, the -wal file, and a checkpoint copies them into the file. The checkpoints
+// that SQLite makes do not wait for readers, and the log can start again from its beginning only when nobody
+// reads it. With several busy processes there is always a reader, so the store makes its own.
 const (
 	// maxLog is the length above which the log is copied. A checkpoint calls fsync, so this is four
 	// times the default of SQLite. On a small file system it is a part of the free space: one of

@@ -33,6 +33,7 @@ type runner struct {
 	hurry   bool                  // the store has failed, so do not wait long for it
 }
 
+// observe reports last, because a message that is not read must not delay the rest.
 func (r *runner) observe(e holdfast.Event) {
 	switch e.Kind {
 	case holdfast.EventWaiting:

@@ -1,4 +1,5 @@
-// Package bounded limits how long calls to a store take, if the store does not bound them itself.
+// Package bounded limits how long calls to a store take. The store must return soon after the context ends,
+// or bound its calls itself.
 package bounded
 
 import (

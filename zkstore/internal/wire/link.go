@@ -206,7 +206,7 @@ func (l *link) serve() error {
 	}
 }
 
-// silent is called when the read deadline expires. A server that owes a reply is hung, and another is pinged.
+// silent is called when the read deadline expires. A server that owes a reply is hung. One that owes none is pinged.
 func (l *link) silent() error {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()

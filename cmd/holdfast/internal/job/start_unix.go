@@ -146,6 +146,7 @@ func (j *Job) report(r *os.File) {
 	j.Events <- e
 }
 
+// reap waits for all children: the job, the guard and adopted orphans.
 func (j *Job) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -236,7 +237,10 @@ func (j *Job) startGuard() (err error) {
 func (g *guard) overdue() bool {
 	message, n := make([]byte, len(overdue)), 0
 	if pipe, err := g.from.SyscallConn(); err == nil {
-		pipe.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), message) }) // does not wait
+		pipe.Read(func(fd uintptr) bool { // not while startGuard reads
+			n, _ = syscall.Read(int(fd), message)
+			return true // does not wait
+		})
 	}
 	return n > 0 && string(message[:n]) == overdue
 }
