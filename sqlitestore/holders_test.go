@@ -1,6 +1,7 @@
 package sqlitestore_test
 
 import (
+	"database/sql"
 	"testing"
 	"time"
 
@@ -64,4 +65,27 @@ func TestTheCostOfACallDoesNotGrowWithTheHolders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A mode that this program does not know, which another program has written, excludes everybody.
+func TestAHolderInAnUnknownModeExcludesEverybody(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path)
+	var readers []store.Request
+	for range 3 { // the first one is not in the table of further holders
+		reader := request("unknown")
+		reader.Mode = store.Shared
+		granted(t, s, reader)
+		readers = append(readers, reader)
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("UPDATE holders SET mode = 0 WHERE id = ?", readers[1].ID[:]); err != nil {
+		t.Fatal(err)
+	}
+	release(t, s, readers[0])
+	refused(t, s, request("unknown"))
 }
