@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
@@ -32,6 +34,27 @@ func TestAHandlerForNotificationsOfThePoolDoesNotMatter(t *testing.T) {
 	next := waitFor(s, queued(t, s, "handler"))
 	release(t, s, holder)
 	wantPushed(t, next)
+}
+
+// The application may decode JSON in its own way on its connections.
+func TestACodecForJSONOfThePoolDoesNotMatter(t *testing.T) {
+	pool := poolWith(t, server(t).URL(), func(config *pgxpool.Config) {
+		config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+			ignore := func([]byte, any) error { return nil }
+			codec := &pgtype.JSONCodec{Marshal: json.Marshal, Unmarshal: ignore}
+			conn.TypeMap().RegisterType(&pgtype.Type{Name: "json", OID: pgtype.JSONOID, Codec: codec})
+			return nil
+		}
+	})
+	s := newIn(t, pool)
+	holder := request("codec")
+	granted(t, s, holder)
+	waiter := queued(t, s, "codec")
+	page, err := s.List(t.Context(), store.Query{Name: "codec"})
+	if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Holders) != 1 || page.Locks[0].Holders[0].ID != holder.ID ||
+		len(page.Locks[0].Waiters) != 1 || page.Locks[0].Waiters[0].ID != waiter.ID {
+		t.Errorf("%+v, %v; want the holder %s and the waiter %s", page.Locks, err, holder.ID, waiter.ID)
+	}
 }
 
 // With another client_encoding the server would convert names, so that one name could become two.
