@@ -42,7 +42,7 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check tools deps compile check-fmt vet staticcheck modules workflows race norace faulty testreport platforms oldest-go vuln apidiff release-check fmt examples fuzz bench bench-compare bench-docs figures microbench hunt faults soak cover dist clean
+.PHONY: help test check tools deps compile check-fmt vet staticcheck modules workflows test-race test-norace test-faults testreport platforms oldest-go vuln apidiff release-check fmt examples fuzz bench bench-compare bench-docs figures microbench hunt faults soak cover dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ help: ## list the targets
 # On a new machine the servers are downloaded while the tests are compiled.
 test: ## all tests, on real servers
 	@printf '%s\n' deps compile | xargs -P 2 -I{} $(MAKE) --no-print-directory {}
-	@$(MAKE) --no-print-directory race norace faulty
+	@$(MAKE) --no-print-directory test-race test-norace test-faults
 	@echo "== all passed"
 
 check: check-fmt vet staticcheck modules workflows platforms release-check ## formatting, go vet, staticcheck, module files, workflows, a release
@@ -91,16 +91,16 @@ compile:
 	@echo "== compile all tests, so that the compiler does not slow them down"
 	@go list -export -test -deps $(RACE) work >/dev/null
 
-race: deps testreport
+test-race: deps testreport
 	@echo "== go test -race, all modules; four packages at a time"
 	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=4 -parallel=4 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/tools/release$$ -e /test/faults$$)
 
-norace: deps testreport
+test-norace: deps testreport
 	@echo "== without -race: large tests, two packages at a time"
 	@.bin/testreport -vet=off -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) \
 		-run "^($$(grep -ho '^func Test[A-Za-z0-9]*' $(NORACE) | cut -c6- | paste -sd'|'))$$" $(sort $(dir $(NORACE)))
 
-faulty: deps testreport
+test-faults: deps testreport
 	@echo "== faults, alone: they measure how soon a client recovers"
 	@.bin/testreport $(RACE) -vet=off -ldflags=-w -parallel=4 -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
 

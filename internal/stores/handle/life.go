@@ -1,4 +1,4 @@
-// Package handle has the part of a store's handle that opens, keeps calls out after Close, and ends.
+// Package handle has what the handles of all stores need to begin, to keep calls out after Close, and to end.
 package handle
 
 import (
