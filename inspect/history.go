@@ -175,15 +175,12 @@ func (h *history) record(name string) *record {
 	if r == nil {
 		r = new(record)
 		h.records[name] = r
-		if len(h.order) >= maxRecords {
-			delete(h.records, h.order[0])
-			h.order = slices.Delete(h.order, 0, 1)
-		}
-	} else {
-		i := slices.Index(h.order, name)
-		h.order = slices.Delete(h.order, i, i+1)
 	}
-	h.order = append(h.order, name)
+	h.order = append(slices.DeleteFunc(h.order, func(other string) bool { return other == name }), name)
+	if len(h.order) > maxRecords {
+		delete(h.records, h.order[0])
+		h.order = slices.Delete(h.order, 0, 1)
+	}
 	return r
 }
 
