@@ -143,6 +143,7 @@ func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	return append(findings, delayCheck.OK("a waiter got the lock at most %v later than it could", t.late.Round(10*time.Microsecond)))
 }
 
+// A test is the self-test. Its steps return what they have found, which counts unless they fail.
 type test struct {
 	name    string
 	ttl     time.Duration
@@ -173,10 +174,7 @@ func (t *test) exclusion(ctx context.Context) (string, error) {
 }
 
 func (t *test) renewal(ctx context.Context) (string, error) {
-	if err := t.lease.Renew(ctx); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("a lease of %v is renewed", t.ttl), nil
+	return fmt.Sprintf("a lease of %v is renewed", t.ttl), t.lease.Renew(ctx)
 }
 
 func (t *test) wakeUp(ctx context.Context) (string, error) {
@@ -212,10 +210,7 @@ func (t *test) wakeUp(ctx context.Context) (string, error) {
 	}
 	late := at.Sub(begin)
 	t.late = max(t.late, late)
-	if err := t.lease.Unlock(ctx); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("a waiter has the lock %v after its release", late.Round(10*time.Microsecond)), nil
+	return fmt.Sprintf("a waiter has the lock %v after its release", late.Round(10*time.Microsecond)), t.lease.Unlock(ctx)
 }
 
 func (t *test) expiry(ctx context.Context) (string, error) {
@@ -231,10 +226,8 @@ func (t *test) expiry(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("the name was given to the next holder after %v, while the first lease of %v was still valid", took, t.ttl)
 	}
 	t.late = max(t.late, took-t.ttl)
-	if err := t.lease.Unlock(ctx); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("a lease of %v that is not renewed is free after %v", t.ttl, took.Round(time.Millisecond)), nil
+	found := fmt.Sprintf("a lease of %v that is not renewed is free after %v", t.ttl, took.Round(time.Millisecond))
+	return found, t.lease.Unlock(ctx)
 }
 
 func (t *test) tokens(context.Context) (string, error) {
