@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // config sets the size of each workload.
@@ -36,7 +36,7 @@ var defaults = config{
 	few: 1000, names: 1_000_000, queues: []int{1, 10, 100, 1000},
 }
 
-// A bench is one run of the benchmarks. Its methods panic with a failure.
+// A bench is one run of the benchmarks. Its methods fail as steps of package must do.
 type bench struct {
 	config
 	ctx    context.Context
@@ -114,35 +114,8 @@ func (b *bench) run(pattern *regexp.Regexp) {
 	}
 }
 
-// A failure is what a step panics with. Nothing goes on after one, except after that of another library.
-type failure struct{ error }
-
-func ok(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
-func must[T any](v T, err error) T {
-	ok(err)
-	return v
-}
-
 // errOf returns the error of a call whose result does not matter.
 func errOf[T any](_ T, err error) error { return err }
-
-func attempt(f func()) (err error) {
-	defer func() {
-		p := recover()
-		if f, ok := p.(failure); ok {
-			err = f.error
-		} else if p != nil {
-			panic(p)
-		}
-	}()
-	f()
-	return nil
-}
 
 // A turn is the part of a round that measures one contender.
 type turn struct {
@@ -178,11 +151,11 @@ func (b *bench) measure(work string, parts int, turns []turn) {
 				continue
 			}
 			var figures []figure
-			err := attempt(func() { figures = t.take() })
-			ok(b.ctx.Err())
+			err := must.Try(func() { figures = t.take() })
+			must.OK(b.ctx.Err())
 			if err != nil {
 				if !t.foreign {
-					ok(fmt.Errorf("%s: %s: %w", b.id, t.who, err))
+					must.Fail("%s: %s: %w", b.id, t.who, err)
 				}
 				b.log("%s in round %d: %v: it gets no further turns", t.who, i/parts, err)
 				out[t.who] = true
@@ -255,6 +228,6 @@ func (b *bench) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-b.ctx.Done():
-		ok(b.ctx.Err())
+		must.OK(b.ctx.Err())
 	}
 }

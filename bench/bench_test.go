@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 func TestMain(m *testing.M) {
@@ -31,7 +33,7 @@ var tiny = config{
 
 func TestEveryWorkloadWorks(t *testing.T) {
 	b := newBench(t.Context(), t, tiny)
-	if err := attempt(func() { b.run(regexp.MustCompile("")) }); err != nil {
+	if err := must.Try(func() { b.run(regexp.MustCompile("")) }); err != nil {
 		t.Fatal(b.id, err)
 	}
 	b.report.summarize()

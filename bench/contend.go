@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // hangs is how long to wait for goroutines, because a peer that misses a wake-up waits forever.
@@ -107,7 +109,7 @@ func (b *bench) ownNames(s *system, goroutines int) {
 		defer l.close()
 		turns = append(turns, turn{p.name, func() []figure {
 			server := b.serverTime(s)
-			r := must(countPairs(l, p.name+":own", goroutines, b.time/time.Duration(parts)))
+			r := must.Get(countPairs(l, p.name+":own", goroutines, b.time/time.Duration(parts)))
 			figures := []figure{{"", pairs, r.rate()}, {"allocations", "/pair", r.allocations}, {"client", "µs of a core/pair", r.perPair(r.cpu)}}
 			if s == redisServer {
 				figures = append(figures, figure{"server", "µs of a core/pair", r.perPair(b.serverTime(s) - server)})
@@ -139,7 +141,7 @@ func openShape(p peer, addr string, of shape) (lockers []*locker, end func()) {
 // contention returns a turn in which goroutines contend for a name.
 func contention(who string, foreign bool, lockers []*locker, name string, d time.Duration) turn {
 	return turn{who, func() []figure {
-		r := must(contend(lockers, name, d))
+		r := must.Get(contend(lockers, name, d))
 		p99, idlest := quantile(r.waits, 0.99), slices.Min(r.pairs)
 		return []figure{
 			{"", pairs, r.rate()},

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 	_ "github.com/holdfast-lock/holdfast/mysqlstore"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	_ "github.com/holdfast-lock/holdfast/sqlitestore"
@@ -29,7 +30,7 @@ var sqliteFile = &system{
 		{name: bareStatements, limit: true, open: func(path string) *locker {
 			// The settings of the store, and a separate file, because the file of the store belongs to it.
 			const pragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=wal_autocheckpoint(4000)&_pragma=busy_timeout(5000)"
-			db := must(sql.Open("sqlite", "file:"+path+".bare"+pragmas))
+			db := must.Get(sql.Open("sqlite", "file:"+path+".bare"+pragmas))
 			db.SetMaxOpenConns(1)
 			return openBare(db, "CREATE TABLE IF NOT EXISTS bare (name TEXT PRIMARY KEY, id BLOB, until INTEGER) WITHOUT ROWID")
 		}},
@@ -60,7 +61,7 @@ func mariaDBSystem(name string, durable bool) *system {
 }
 
 func openMySQL(addr string) *sql.DB {
-	db := must(sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s", servers.MariaDBUser, servers.MariaDBPassword, addr, servers.MariaDBDatabase)))
+	db := must.Get(sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s", servers.MariaDBUser, servers.MariaDBPassword, addr, servers.MariaDBDatabase)))
 	db.SetMaxIdleConns(100) // so that no connection is opened during a measurement
 	return db
 }
@@ -88,8 +89,8 @@ func openGetLock(addr string) *locker {
 }
 
 func openBare(db *sql.DB, schema string) *locker {
-	must(db.Exec(schema))
-	put, take := must(db.Prepare("INSERT INTO bare VALUES (?, ?, ?)")), must(db.Prepare("DELETE FROM bare WHERE name = ? AND id = ?"))
+	must.Get(db.Exec(schema))
+	put, take := must.Get(db.Prepare("INSERT INTO bare VALUES (?, ?, ?)")), must.Get(db.Prepare("DELETE FROM bare WHERE name = ? AND id = ?"))
 	var n atomic.Int64
 	return &locker{close: func() { db.Close() }, lock: func(ctx context.Context, name string) (held, error) {
 		id := n.Add(1)
@@ -112,14 +113,14 @@ var postgres = &system{
 }
 
 func openPool(addr string) *pgxpool.Pool {
-	config := must(pgxpool.ParseConfig(servers.PostgresURL(addr)))
+	config := must.Get(pgxpool.ParseConfig(servers.PostgresURL(addr)))
 	config.MaxConns = 16 // more are not faster on a small machine
-	return must(pgxpool.NewWithConfig(context.Background(), config))
+	return must.Get(pgxpool.NewWithConfig(context.Background(), config))
 }
 
 func openBarePostgres(addr string) *locker {
 	pool := openPool(addr)
-	must(pool.Exec(context.Background(), "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, id bigint, until timestamptz)"))
+	must.Get(pool.Exec(context.Background(), "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, id bigint, until timestamptz)"))
 	var n atomic.Int64
 	return &locker{close: pool.Close, lock: func(ctx context.Context, name string) (held, error) {
 		id := n.Add(1)

@@ -10,6 +10,7 @@ import (
 
 	_ "github.com/holdfast-lock/holdfast/etcdstore"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 var etcdServer = &system{
@@ -32,7 +33,7 @@ var etcdServer = &system{
 }
 
 func dialEtcd(addr string) *clientv3.Client {
-	return must(clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()}))
+	return must.Get(clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()}))
 }
 
 var sessionTTL = concurrency.WithTTL(int(ttl.Seconds()))
@@ -67,7 +68,7 @@ func openConcurrency(addr string) *locker {
 // openRawEtcd uses a transaction that creates a key, and its deletion.
 func openRawEtcd(addr string) *locker {
 	client := dialEtcd(addr)
-	session := must(concurrency.NewSession(client, sessionTTL))
+	session := must.Get(concurrency.NewSession(client, sessionTTL))
 	return &locker{close: func() { client.Close() }, lock: func(ctx context.Context, key string) (held, error) {
 		resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 			Then(clientv3.OpPut(key, "", clientv3.WithLease(session.Lease()))).Commit()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
 
@@ -19,7 +20,7 @@ func (b *bench) manyNames() {
 		l := redisServer.peer(us).open(server.Addr())
 		defer l.close()
 		turns = append(turns, turn{who: fmt.Sprintf("%s, %d names held", us, n), take: func() []figure {
-			return []figure{{"", pairs, must(countPairs(l, "own", b.goroutines, b.time)).rate()}}
+			return []figure{{"", pairs, must.Get(countPairs(l, "own", b.goroutines, b.time)).rate()}}
 		}})
 	}
 	work := fmt.Sprintf("%d goroutines, own names", b.goroutines)
@@ -31,9 +32,9 @@ func (b *bench) manyNames() {
 func (b *bench) fill(addr string, n int) {
 	conn := dial(addr)
 	defer conn.Close()
-	client := must(holdfast.New(must(redisstore.New(conn))))
+	client := must.Get(holdfast.New(must.Get(redisstore.New(conn))))
 	defer client.Close()
-	must(client.Lock(b.ctx, "name", holdfast.TTL(time.Hour)))
+	must.Get(client.Lock(b.ctx, "name", holdfast.TTL(time.Hour)))
 	const script = `
 		for i = ARGV[1], ARGV[2] do
 			assert(redis.call('COPY', 'holdfast:lock:name', 'holdfast:lock:order:' .. i) == 1)
@@ -42,7 +43,7 @@ func (b *bench) fill(addr string, n int) {
 	const some = 100_000 // in one call, so that the server is not busy for long
 	for i := 0; i < n; i += some {
 		eval := conn.B().Eval().Script(script).Numkeys(0).Arg(fmt.Sprint(i), fmt.Sprint(min(i+some, n)-1))
-		ok(conn.Do(b.ctx, eval.Build()).Error())
+		must.OK(conn.Do(b.ctx, eval.Build()).Error())
 	}
 }
 
@@ -55,14 +56,14 @@ func (b *bench) manyQueued() {
 		defer conn.Close()
 		lockers := make([]*locker, n+1) // one of them holds the lock
 		for i := range lockers {
-			client := must(holdfast.New(must(redisstore.New(conn))))
+			client := must.Get(holdfast.New(must.Get(redisstore.New(conn))))
 			defer client.Close()
 			lockers[i] = ourLocker(client)
 		}
 		turns = append(turns, turn{who: fmt.Sprintf("%s, %d clients wait", us, n), take: func() []figure {
-			must(contend(lockers, "queued", b.time/10)) // lets all of them queue first
+			must.Get(contend(lockers, "queued", b.time/10)) // lets all of them queue first
 			before := b.serverTime(redisServer)
-			r := must(contend(lockers, "queued", b.time))
+			r := must.Get(contend(lockers, "queued", b.time))
 			return []figure{{"", "µs of the server", r.perPair(b.serverTime(redisServer) - before)}}
 		}})
 	}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 const (
@@ -46,7 +48,7 @@ func (b *bench) handOff(s *system) {
 			// The machine is idle before a hand-off, and needs time to wake up.
 			time.Sleep(quiet + rand.N(quietMore))
 			begin := time.Now()
-			ok(call(ctx))
+			must.OK(call(ctx))
 			return time.Since(begin)
 		})
 	}
@@ -67,14 +69,14 @@ func (b *bench) handOff(s *system) {
 func pass(ctx context.Context, p peer, own *locker, other *taker) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, hangs)
 	defer cancel()
-	h := must(own.lock(ctx, passed))
+	h := must.Get(own.lock(ctx, passed))
 	fmt.Fprintln(other.in, "take")
 	other.hear("asks")
 	// For peers that poll, the release happens at a random time between two attempts.
 	time.Sleep(quiet + rand.N(p.poll+quietMore))
 	begin := time.Now()
-	ok(h.Unlock(ctx))
-	nanos := must(strconv.ParseInt(other.hear("has"), 10, 64))
+	must.OK(h.Unlock(ctx))
+	nanos := must.Get(strconv.ParseInt(other.hear("has"), 10, 64))
 	other.hear("released")
 	return time.Unix(0, nanos).Sub(begin)
 }
@@ -90,22 +92,22 @@ type taker struct {
 }
 
 func (b *bench) startTaker(s *system, p peer) *taker {
-	cmd := exec.CommandContext(b.ctx, must(os.Executable()), s.name, p.name, b.addr(s))
+	cmd := exec.CommandContext(b.ctx, must.Get(os.Executable()), s.name, p.name, b.addr(s))
 	cmd.Env = append(os.Environ(), takerVariable+"=1")
 	cmd.Stderr = os.Stderr
-	in, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
-	ok(cmd.Start())
+	in, out := must.Get(cmd.StdinPipe()), must.Get(cmd.StdoutPipe())
+	must.OK(cmd.Start())
 	return &taker{cmd, in, bufio.NewScanner(out)}
 }
 
 // hear waits for the next line, whose first word must be word, and returns the rest of the line.
 func (t *taker) hear(word string) string {
 	if !t.out.Scan() {
-		ok(fmt.Errorf("the other process ended before it said %q", word))
+		must.Fail("the other process ended before it said %q", word)
 	}
 	rest, found := strings.CutPrefix(t.out.Text(), word)
 	if !found {
-		ok(fmt.Errorf("the other process said %q instead of %q", t.out.Text(), word))
+		must.Fail("the other process said %q instead of %q", t.out.Text(), word)
 	}
 	return strings.TrimSpace(rest)
 }
@@ -120,10 +122,7 @@ func (t *taker) end() {
 func takerMain() {
 	s := systems[slices.IndexFunc(systems, func(s *system) bool { return s.name == os.Args[1] })]
 	p := s.peer(os.Args[2])
-	if err := attempt(func() { take(p, os.Args[3]) }); err != nil {
-		fmt.Fprintf(os.Stderr, "bench: taker of %s: %v\n", p.name, err)
-		os.Exit(1)
-	}
+	must.Main("bench: taker of "+p.name, func() { take(p, os.Args[3]) })
 	os.Exit(0)
 }
 
@@ -134,9 +133,9 @@ func take(p peer, addr string) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		fmt.Println("asks")
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)
-		h := must(l.lock(ctx, passed))
+		h := must.Get(l.lock(ctx, passed))
 		fmt.Println("has", time.Now().UnixNano())
-		ok(h.Unlock(context.Background()))
+		must.OK(h.Unlock(context.Background()))
 		cancel() // for some peers this ends the lock
 		fmt.Println("released")
 	}

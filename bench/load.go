@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // waitersCost measures P6: the load that waiters for a held lock put on the server.
@@ -31,7 +32,7 @@ func (b *bench) waitersOf(p peer) []figure {
 	defer end()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Hour) // otherwise redislock chooses its own deadline
 	defer cancel()
-	h := must(holder.lock(ctx, name))
+	h := must.Get(holder.lock(ctx, name))
 	var wg sync.WaitGroup
 	errs := make([]error, len(lockers))
 	for i, l := range lockers {
@@ -56,7 +57,7 @@ func (b *bench) waitersOf(p peer) []figure {
 	cancel()
 	wg.Wait()
 	h.Unlock(context.Background())
-	ok(errors.Join(errs...))
+	must.OK(errors.Join(errs...))
 
 	// Commands inside scripts count too. Scripts and pings are all requests of a Holdfast client.
 	var commands, requests float64
@@ -81,9 +82,9 @@ func (b *bench) waitersOf(p peer) []figure {
 // commands returns how often the server ran each command.
 func (b *bench) commands() map[string]float64 {
 	counts := make(map[string]float64)
-	for name, text := range must(b.redis.Info("commandstats")) {
+	for name, text := range must.Get(b.redis.Info("commandstats")) {
 		calls, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
-		counts[strings.TrimPrefix(name, "cmdstat_")] = must(strconv.ParseFloat(calls, 64))
+		counts[strings.TrimPrefix(name, "cmdstat_")] = must.Get(strconv.ParseFloat(calls, 64))
 	}
 	return counts
 }
@@ -94,14 +95,14 @@ func (b *bench) manyHeld() {
 }
 
 func (b *bench) holdMany() []figure {
-	client := must(holdfast.Open(b.ctx, "redis://"+b.redis.Addr()))
+	client := must.Get(holdfast.Open(b.ctx, "redis://"+b.redis.Addr()))
 	defer client.Close()
 	leases, names := make([]*holdfast.Lease, b.leases), make([]string, b.leases)
 	for i := range names {
 		names[i] = "held:" + strconv.Itoa(i)
 	}
 	// The client library allocates its pipelines and buffers first.
-	must(countPairs(ourLocker(client), "warm", 64, 50*time.Millisecond))
+	must.Get(countPairs(ourLocker(client), "warm", 64, 50*time.Millisecond))
 	heap, goroutines := heapInUse(), runtime.NumGoroutine()
 
 	const takers = 64
@@ -115,7 +116,7 @@ func (b *bench) holdMany() []figure {
 		})
 	}
 	wg.Wait()
-	ok(errors.Join(errs...))
+	must.OK(errors.Join(errs...))
 	heap, goroutines = heapInUse()-heap, runtime.NumGoroutine()-goroutines
 	begin, used := time.Now(), processorTime()
 	b.pause(b.hold)

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 func main() {
@@ -50,7 +51,7 @@ func main() {
 		c.who = strings.Split(*who, ",")
 	}
 	var report *Report
-	err := attempt(func() {
+	err := must.Try(func() {
 		if *render != "" {
 			report = load(*render)
 		} else {
@@ -59,20 +60,21 @@ func main() {
 	})
 	if report != nil { // even after a failure: there are figures from before it
 		report.table(os.Stdout)
-		err = errors.Join(err, attempt(func() { report.save(*out) }))
+		err = errors.Join(err, must.Try(func() { report.save(*out) }))
 	}
-	if err == nil && *docs != "" {
-		err = attempt(func() { report.writePages(*docs) })
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	must.Main("bench", func() {
+		must.OK(err)
+		if *docs != "" {
+			for file, text := range report.updatePages(*docs) {
+				must.OK(os.WriteFile(file, []byte(text), 0o644))
+			}
+		}
+	})
 }
 
 // measure sets the report, even if a workload fails. All servers have ended when it returns.
 func measure(c config, run string, report **Report) {
-	pattern := must(regexp.Compile("^(" + run + ")$"))
+	pattern := must.Get(regexp.Compile("^(" + run + ")$"))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	host := new(servers.Host)
@@ -81,7 +83,7 @@ func measure(c config, run string, report **Report) {
 		switch problem := recover().(type) {
 		case nil:
 		case string: // of the host
-			panic(failure{errors.New(problem)})
+			must.OK(errors.New(problem))
 		default:
 			panic(problem)
 		}

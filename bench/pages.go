@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // Figures in a page are between two comments. The first one has a pattern for Row.label, or "run":
@@ -116,25 +118,19 @@ func (r *Report) section(pattern string) string {
 
 // updatePages returns the pages of a repository by path, with the figures of a run.
 func (r *Report) updatePages(root string) map[string]string {
-	readmes := must(filepath.Glob(filepath.Join(root, "README*.md")))
+	readmes := must.Get(filepath.Glob(filepath.Join(root, "README*.md")))
 	pages := make(map[string]string)
-	for _, file := range append(readmes, must(filepath.Glob(filepath.Join(root, "docs", "*.md")))...) {
-		pages[file] = marked.ReplaceAllStringFunc(string(must(os.ReadFile(file))), func(s string) string {
+	for _, file := range append(readmes, must.Get(filepath.Glob(filepath.Join(root, "docs", "*.md")))...) {
+		pages[file] = marked.ReplaceAllStringFunc(string(must.Get(os.ReadFile(file))), func(s string) string {
 			m := marked.FindStringSubmatch(s)
 			text := r.section(m[2])
 			if text == "" {
-				ok(fmt.Errorf("%s: the run has no figures for %q: measure everything that the pages show", file, m[2]))
+				must.Fail("%s: the run has no figures for %q: measure everything that the pages show", file, m[2])
 			}
 			return m[1] + text + m[4]
 		})
 	}
 	return pages
-}
-
-func (r *Report) writePages(root string) {
-	for file, text := range r.updatePages(root) {
-		ok(os.WriteFile(file, []byte(text), 0o644))
-	}
 }
 
 // A chart has horizontal bars, in groups that each have their own scale. A group is a row of the

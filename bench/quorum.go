@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // redisQuorum are five servers. Holdfast has its defaults, but servers that have just started vote at once.
@@ -52,7 +53,7 @@ func (b *bench) quorumSlow() {
 			defer proxy.ToServer.Delay(0)
 			round++
 			times := pairTimes(lockers[0], fmt.Sprintf("slow:%d", round), b.time)
-			r := must(contend(lockers, fmt.Sprintf("slow:%d", round/2), b.time))
+			r := must.Get(contend(lockers, fmt.Sprintf("slow:%d", round/2), b.time))
 			return []figure{{"p50 of a pair", "ms", median(times)}, {"one name, 4 clients", pairs, r.rate()}}
 		}})
 	}
@@ -72,13 +73,13 @@ func (b *bench) quorumBack() {
 	b.measure(work, 1, []turn{{who: us, take: func() []figure {
 		name, node := fmt.Sprintf("back:%d", round), b.nodes[round%len(b.nodes)]
 		round++
-		before := must(contend(lockers, name, b.time))
+		before := must.Get(contend(lockers, name, b.time))
 		node.Stop()
 		_, err := contend(lockers, name, 3*time.Second)
 		node.Continue()
-		ok(err)
+		must.OK(err)
 		time.Sleep(2 * time.Second)
-		after := must(contend(lockers, name, b.time))
+		after := must.Get(contend(lockers, name, b.time))
 		return []figure{{"one name, 4 clients, 2 s after / before", "×", after.rate() / max(1, before.rate())}}
 	}}})
 }
@@ -111,9 +112,9 @@ func (b *bench) quorumHung() {
 			b.nodes[0].Stop()
 			defer b.nodes[0].Continue()
 			begin := time.Now()
-			h := must(l.lock(b.ctx, "hung"))
+			h := must.Get(l.lock(b.ctx, "hung"))
 			took := time.Since(begin)
-			ok(h.Unlock(b.ctx))
+			must.OK(h.Unlock(b.ctx))
 			return []figure{{"one Lock, one hung", "ms", took.Seconds() * 1000}}
 		}, p.foreign()}})
 	}
@@ -129,8 +130,8 @@ func (b *bench) quorumMinute() {
 func pairTimes(l *locker, prefix string, d time.Duration) (times []float64) {
 	for begin, n := time.Now(), 0; time.Since(begin) < d; n++ {
 		start := time.Now()
-		h := must(l.lock(context.Background(), fmt.Sprintf("%s:%d", prefix, n)))
-		ok(h.Unlock(context.Background()))
+		h := must.Get(l.lock(context.Background(), fmt.Sprintf("%s:%d", prefix, n)))
+		must.OK(h.Unlock(context.Background()))
 		times = append(times, time.Since(start).Seconds()*1000)
 	}
 	return times

@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 	"github.com/holdfast-lock/holdfast/memstore"
 	_ "github.com/holdfast-lock/holdfast/redisstore"
 )
@@ -115,7 +116,7 @@ func ours(url string) peer {
 	return peer{name: us, open: func(addr string) *locker {
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
-		return ourLocker(must(holdfast.Open(ctx, fmt.Sprintf(url, addr))))
+		return ourLocker(must.Get(holdfast.Open(ctx, fmt.Sprintf(url, addr))))
 	}}
 }
 
@@ -127,7 +128,7 @@ func ourLocker(c *holdfast.Client) *locker {
 var memory = &system{
 	name:  "memory",
 	start: func(*bench) string { return "memory" },
-	peers: []peer{{name: us, open: func(string) *locker { return ourLocker(must(holdfast.New(memstore.New()))) }}},
+	peers: []peer{{name: us, open: func(string) *locker { return ourLocker(must.Get(holdfast.New(memstore.New()))) }}},
 }
 
 // redisServer has each library in its best configuration.
@@ -153,14 +154,14 @@ func (b *bench) serverTime(s *system) time.Duration {
 	if s != redisServer {
 		return 0
 	}
-	fields := must(b.redis.Info("cpu"))
-	user, system := must(strconv.ParseFloat(fields["used_cpu_user"], 64)), must(strconv.ParseFloat(fields["used_cpu_sys"], 64))
+	fields := must.Get(b.redis.Info("cpu"))
+	user, system := must.Get(strconv.ParseFloat(fields["used_cpu_user"], 64)), must.Get(strconv.ParseFloat(fields["used_cpu_sys"], 64))
 	return time.Duration((user + system) * float64(time.Second))
 }
 
 // dial opens a client of the library that redisstore uses, for the raw commands.
 func dial(addr string) rueidis.Client {
-	return must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true}))
+	return must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true}))
 }
 
 // openRaw uses the plain commands: SET NX PX and DEL.
@@ -216,7 +217,7 @@ func openRedsync(addrs string) *locker {
 // TryNextAfter it abandons a reply to ask the next server, and can then wait forever for a lock
 // that it holds. The default of 20 ms is too short for a busy machine, and there is no next server.
 func openRueidislock(addr string) *locker {
-	l := must(rueidislock.NewLocker(rueidislock.LockerOption{
+	l := must.Get(rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true},
 		KeyMajority:  1, NoLoopTracking: true, KeyValidity: ttl, TryNextAfter: hangs,
 	}))

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // A Report is the result of a run.
@@ -84,17 +86,17 @@ so its ratio to them can be above 1. With a single goroutine, such a ratio is no
 const reportFile = "bench.json"
 
 func (r *Report) save(dir string) {
-	ok(os.MkdirAll(dir, 0o755))
+	must.OK(os.MkdirAll(dir, 0o755))
 	files := r.charts()
-	files[reportFile] = string(must(json.MarshalIndent(r, "", "  "))) + "\n"
+	files[reportFile] = string(must.Get(json.MarshalIndent(r, "", "  "))) + "\n"
 	for name, text := range files {
-		ok(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+		must.OK(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 }
 
 func load(path string) *Report {
 	r := new(Report)
-	ok(json.Unmarshal(must(os.ReadFile(path)), r))
+	must.OK(json.Unmarshal(must.Get(os.ReadFile(path)), r))
 	return r
 }
 

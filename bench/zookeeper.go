@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 	_ "github.com/holdfast-lock/holdfast/zkstore"
 )
 
@@ -23,7 +24,7 @@ var zooKeeper = &system{
 	},
 	trip: func(addr string) (call func(ctx context.Context) error, end func()) {
 		conn := dialZoo(addr)
-		must(conn.Create("/trip", nil, zk.FlagEphemeral, zooACL))
+		must.Get(conn.Create("/trip", nil, zk.FlagEphemeral, zooACL))
 		return func(context.Context) error { return errOf(conn.Set("/trip", nil, -1)) }, conn.Close
 	},
 	peers: []peer{
@@ -39,7 +40,7 @@ var zooACL = zk.WorldACL(zk.PermAll)
 // dialZoo connects with the client library of the peers.
 func dialZoo(addr string) *zk.Conn {
 	conn, events, err := zk.Connect([]string{addr}, 40*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)))
-	ok(err)
+	must.OK(err)
 	late := time.After(hangs)
 	for {
 		select {
@@ -48,7 +49,7 @@ func dialZoo(addr string) *zk.Conn {
 				return conn
 			}
 		case <-late:
-			ok(errors.New("no session"))
+			must.OK(errors.New("no session"))
 		}
 	}
 }

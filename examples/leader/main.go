@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 var example = fleet.Example{Name: "leader", Instance: instance, Play: play}
@@ -28,10 +29,7 @@ func instance(i *fleet.Instance) error {
 		}
 		sleep()
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	fmt.Printf("listening on http://%s\n", listener.Addr())
 	return s.run(i.Ctx, listener)
 }
@@ -69,7 +67,7 @@ func play(s *fleet.Stage) (proof string) {
 	second := s.Await("leading").Name
 	afterStop := time.Since(begin)
 	s.Want(afterStop < slowRequest, "takeover %v after a stop: the next leader waited for the requests of the one before", afterStop)
-	s.Check(<-reply)
+	must.OK(<-reply)
 	s.AwaitEnd(first)
 	works(second)
 

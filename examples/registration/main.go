@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 var example = fleet.Example{Name: "registration", Instance: instance, Play: play}
@@ -93,7 +94,7 @@ func crowd(s *fleet.Stage, title, schema, stopAt, mode string, kill bool) (rows 
 	}
 	all.Wait()
 	for n := range requests {
-		s.Check(errs[n])
+		must.OK(errs[n])
 		s.Want(mode == "unlocked" || ids[n] == ids[0], "the replies name the users %s and %s", ids[n], ids[0])
 	}
 	rows = s.Int("SELECT count(*) FROM users")

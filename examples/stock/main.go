@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 var example = fleet.Example{Name: "stock", Instance: instance, Play: play}
@@ -87,9 +88,7 @@ func sale(s *fleet.Stage, title, mode string) (orders, refused int, took time.Du
 		if mode == "pause" && name == "a" {
 			s.Resume("a")
 		}
-		n, err := strconv.Atoi(s.Await("closed, refused: ", name).Text)
-		s.Check(err)
-		refused += n
+		refused += must.Get(strconv.Atoi(s.Await("closed, refused: ", name).Text))
 	}
 	took = time.Since(begin)
 	s.AwaitEnd("a", "b", "c")

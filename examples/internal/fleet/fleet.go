@@ -22,6 +22,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
 	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
 	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs, and the driver of the databases
@@ -59,7 +60,7 @@ func (i *Instance) Stop(where string) {
 }
 
 // run runs an instance. Its arguments are "instance", its name, the TTL, the file of the database, and Args.
-func (e Example) run() error {
+func (e Example) run() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	orders := make(chan string, 10)
 	go func() {
@@ -69,32 +70,23 @@ func (e Example) run() error {
 		}
 	}()
 	i := &Instance{Ctx: ctx, Name: os.Args[2], Args: os.Args[5:], Orders: orders}
-	ttl, err := time.ParseDuration(os.Args[3])
-	if err != nil {
-		return err
-	}
-	i.Locks, err = holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"),
-		holdfast.WithPrefix("example-"+e.Name+":"), holdfast.WithOwner(i.Name), holdfast.WithTTL(ttl))
-	if err != nil {
-		return err
-	}
+	i.Locks = must.Get(holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"),
+		holdfast.WithPrefix("example-"+e.Name+":"), holdfast.WithOwner(i.Name),
+		holdfast.WithTTL(must.Get(time.ParseDuration(os.Args[3])))))
 	defer i.Locks.Close()
-	if i.DB, err = openDatabase(os.Args[4]); err != nil {
-		return err
-	}
+	i.DB = openDatabase(os.Args[4])
 	defer i.DB.Close()
 	i.Stop("before the start")
-	return e.Instance(i)
+	must.OK(e.Instance(i))
 }
 
 // openDatabase opens the database of an example, which all instances share. It is a separate file,
 // because the file of the locks belongs to Holdfast.
-func openDatabase(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
-	if err == nil {
-		db.SetMaxOpenConns(8)
-	}
-	return db, err
+func openDatabase(path string) *sql.DB {
+	const pragmas = "?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate"
+	db := must.Get(sql.Open("sqlite", "file:"+path+pragmas))
+	db.SetMaxOpenConns(8)
+	return db
 }
 
 // An Example is a program of this folder.
@@ -106,40 +98,32 @@ type Example struct {
 
 // Main is the main function of an example.
 func (e Example) Main() {
-	var err error
-	if IsInstance() {
-		err = e.run()
-	} else {
+	must.Main(e.Name, func() {
+		if IsInstance() {
+			e.run()
+			return
+		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // so that it cleans up
 		defer stop()
-		var proof string
-		if proof, err = e.On(ctx, os.Stdout, os.Getenv("HOLDFAST_STORE")); err == nil {
-			fmt.Printf("\n%s: %s\n", e.Name, proof)
-		}
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", e.Name, err)
-		os.Exit(1)
-	}
+		proof := must.Get(e.On(ctx, os.Stdout, os.Getenv("HOLDFAST_STORE")))
+		fmt.Printf("\n%s: %s\n", e.Name, proof)
+	})
 }
 
 // On plays the demonstration with the locks on a store, or in a temporary SQLite file if the URL is empty.
 func (e Example) On(ctx context.Context, out io.Writer, store string) (proof string, err error) {
 	s := &Stage{Ctx: ctx, Out: out}
-	defer func() {
-		s.close()
-		os.RemoveAll(s.folder)
-		problem := recover()
-		if f, ok := problem.(failure); ok {
-			err = fmt.Errorf("%s: %w", s.title, f.error)
-		} else if problem != nil {
-			panic(problem)
-		}
-	}()
-	s.folder, err = os.MkdirTemp("", "holdfast-example-")
-	s.Check(err)
-	s.store = cmp.Or(store, "sqlite:"+filepath.Join(s.folder, "locks.db"))
-	return e.Play(s), nil
+	err = must.Try(func() {
+		s.folder = must.Get(os.MkdirTemp("", "holdfast-example-"))
+		defer os.RemoveAll(s.folder)
+		defer s.close()
+		s.store = cmp.Or(store, "sqlite:"+filepath.Join(s.folder, "locks.db"))
+		proof = e.Play(s)
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", s.title, err)
+	}
+	return proof, err
 }
 
 // A Stage is where a demonstration plays. It prints the output of the instances, with their names.
@@ -166,19 +150,10 @@ type instance struct {
 // A Line is a line that an instance has printed.
 type Line struct{ Name, Text string }
 
-type failure struct{ error }
-
-// Check ends the demonstration if err is not nil.
-func (s *Stage) Check(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
 // Want ends the demonstration unless ok is true.
 func (s *Stage) Want(ok bool, format string, args ...any) {
 	if !ok {
-		s.Check(fmt.Errorf(format, args...))
+		must.Fail(format, args...)
 	}
 }
 
@@ -189,12 +164,9 @@ func (s *Stage) Part(title, schema string) {
 	s.title, s.TTL, s.lines, s.instances = title, holdfast.DefaultTTL, nil, make(map[string]*instance)
 	fmt.Fprintf(s.Out, "\n%d. %s\n", s.parts, title)
 	s.data = filepath.Join(s.folder, fmt.Sprintf("data%d.db", s.parts))
-	var err error
-	s.DB, err = openDatabase(s.data)
-	s.Check(err)
-	_, err = s.DB.ExecContext(s.Ctx, schema)
-	s.Check(err)
-	s.Check(sqlfence.SQLite.CreateTable(s.Ctx, s.DB))
+	s.DB = openDatabase(s.data)
+	must.Get(s.DB.ExecContext(s.Ctx, schema))
+	must.OK(sqlfence.SQLite.CreateTable(s.Ctx, s.DB))
 }
 
 func (s *Stage) close() {
@@ -209,30 +181,25 @@ func (s *Stage) close() {
 
 // Int returns the first column of the first row of a query.
 func (s *Stage) Int(query string, args ...any) (n int) {
-	s.Check(s.DB.QueryRowContext(s.Ctx, query, args...).Scan(&n))
+	must.OK(s.DB.QueryRowContext(s.Ctx, query, args...).Scan(&n))
 	return n
 }
 
 // Until waits until ok returns true.
 func (s *Stage) Until(what string, ok func() bool) {
 	for begin := time.Now(); !ok(); time.Sleep(time.Millisecond) {
-		s.Check(s.Ctx.Err())
+		must.OK(s.Ctx.Err())
 		s.Want(time.Since(begin) < patience, "not in %v: %s", patience, what)
 	}
 }
 
 // Ready starts an instance that waits for Tell.
 func (s *Stage) Ready(name string, args ...string) {
-	self, err := os.Executable()
-	s.Check(err)
-	cmd := exec.Command(self, append([]string{"instance", name, s.TTL.String(), s.data}, args...)...)
+	cmd := exec.Command(must.Get(os.Executable()), append([]string{"instance", name, s.TTL.String(), s.data}, args...)...)
 	cmd.Env = append(os.Environ(), "HOLDFAST_STORE="+s.store)
-	stdin, err := cmd.StdinPipe()
-	s.Check(err)
-	output, err := cmd.StdoutPipe()
-	s.Check(err)
+	stdin, output := must.Get(cmd.StdinPipe()), must.Get(cmd.StdoutPipe())
 	cmd.Stderr = cmd.Stdout
-	s.Check(cmd.Start())
+	must.OK(cmd.Start())
 	ended, end := context.WithCancelCause(context.Background())
 	s.instances[name] = &instance{cmd, stdin, ended}
 	go func() {
@@ -278,8 +245,7 @@ func (s *Stage) Await(prefix string, names ...string) (found Line) {
 // Tell sends an order to instances: to start, or to go on.
 func (s *Stage) Tell(order string, names ...string) {
 	for _, name := range names {
-		_, err := io.WriteString(s.instances[name].stdin, order+"\n")
-		s.Check(err)
+		must.Get(io.WriteString(s.instances[name].stdin, order+"\n"))
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // A release is a clone of the repository in which a release is prepared.
@@ -156,7 +158,7 @@ func (r *release) fillProxy(ctx context.Context) {
 		filepath.Join(r.modCache, "cache", "download", root),
 		filepath.Join(r.modCache, filepath.Dir(root)),
 	} {
-		ok(os.RemoveAll(dir))
+		must.OK(os.RemoveAll(dir))
 	}
 	download := []string{"mod", "download"}
 	for _, m := range r.modules {

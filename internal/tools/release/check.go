@@ -9,13 +9,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // check puts the release into a module proxy and uses it as users will, from empty folders.
 func (r *release) check(ctx context.Context) {
 	step("%d modules into a module proxy", len(r.modules))
 	r.fillProxy(ctx)
-	readme := string(value(os.ReadFile(filepath.Join(r.clone, "README.md"))))
+	readme := string(must.Get(os.ReadFile(filepath.Join(r.clone, "README.md"))))
 	var got []*module
 	for _, m := range r.modules {
 		libraries, commands := r.packages(ctx, m)
@@ -41,7 +43,7 @@ func (r *release) check(ctx context.Context) {
 // mentions fails if the README does not say how to get a module.
 func mentions(readme, line string) {
 	if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + `\s*(#.*)?$`).MatchString(readme) {
-		fail("README.md lacks the line: %s", line)
+		must.Fail("README.md lacks the line: %s", line)
 	}
 }
 
@@ -50,7 +52,7 @@ func programOf(readme string) string {
 	_, program, ok := strings.Cut(readme, "\n```go\npackage main\n")
 	program, _, closed := strings.Cut(program, "\n```\n")
 	if !ok || !closed {
-		fail("README.md: no code block with a complete program (package main)")
+		must.Fail("README.md: no code block with a complete program (package main)")
 	}
 	return "package main\n" + program + "\n"
 }
@@ -73,9 +75,9 @@ func (r *release) packages(ctx context.Context, m *module) (libraries, commands 
 
 // newUser returns the program of a user, in an empty folder outside of the clone.
 func (r *release) newUser(ctx context.Context, file, text string, modules ...*module) command {
-	c := command{dir: value(os.MkdirTemp(r.temp, "user-")), env: r.user()}
+	c := command{dir: must.Get(os.MkdirTemp(r.temp, "user-")), env: r.user()}
 	c.run(ctx, "go", "mod", "init", "example.com/user")
-	ok(os.WriteFile(filepath.Join(c.dir, file), []byte(text), 0o644))
+	must.OK(os.WriteFile(filepath.Join(c.dir, file), []byte(text), 0o644))
 	for _, m := range modules {
 		c.run(ctx, "go", "get", m.Path)
 	}
@@ -96,9 +98,9 @@ func (r *release) useAlone(ctx context.Context, m *module, libraries []string) {
 		switch {
 		case !r.isOurs(p):
 		case version != r.version:
-			fail("a user of %s got %s at %s", m.Path, p, version)
+			must.Fail("a user of %s got %s at %s", m.Path, p, version)
 		case !isWithin(m.Path, p):
-			fail("%s requires %s: a module may require only those in the folders above it", m.Path, p)
+			must.Fail("%s requires %s: a module may require only those in the folders above it", m.Path, p)
 		}
 	}
 }
@@ -111,6 +113,6 @@ func (r *release) useCommand(ctx context.Context, pkg string) {
 	out := c.run(ctx, filepath.Join(bin, path.Base(pkg)), "version")
 	fmt.Println(out)
 	if !slices.Contains(strings.Fields(out), r.version) {
-		fail("%s version prints %q, without %s", path.Base(pkg), out, r.version)
+		must.Fail("%s version prints %q, without %s", path.Base(pkg), out, r.version)
 	}
 }

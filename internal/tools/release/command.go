@@ -4,41 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
-
-// A failure is what a step panics with. Nothing may go on after one, as in a shell script with set -e.
-type failure struct{ error }
-
-func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
-
-func ok(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
-func value[T any](v T, err error) T {
-	ok(err)
-	return v
-}
-
-func attempt(f func()) (err error) {
-	defer func() {
-		p := recover()
-		if f, ok := p.(failure); ok {
-			err = f.error
-		} else if p != nil {
-			panic(p)
-		}
-	}()
-	f()
-	return nil
-}
 
 // A command is a folder in which programs run, and what they have in addition to our environment.
 type command struct {
@@ -58,7 +30,7 @@ func (c command) run(ctx context.Context, name string, args ...string) string {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		fail("in %s: %s %s: %w\n%s%s", cmp.Or(c.dir, "."), name, strings.Join(args, " "), err, &stdout, &stderr)
+		must.Fail("in %s: %s %s: %w\n%s%s", cmp.Or(c.dir, "."), name, strings.Join(args, " "), err, &stdout, &stderr)
 	}
 	return strings.TrimRight(stdout.String(), "\n")
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 var platforms = []string{
@@ -22,8 +24,8 @@ var shells = map[string]string{"bash": "%s.bash", "fish": "%s.fish", "powershell
 
 // dist writes an archive of every command for each platform, and SHA256SUMS, into dir.
 func dist(ctx context.Context, repo, version, dir string) {
-	dir = value(filepath.Abs(dir))
-	ok(os.MkdirAll(dir, 0o755))
+	dir = must.Get(filepath.Abs(dir))
+	must.OK(os.MkdirAll(dir, 0o755))
 	withRelease(ctx, repo, version, func(r *release) {
 		if r.git(ctx, "tag", "--list", version) == "" {
 			step("there is no tag %s: a preview, from the working tree", version)
@@ -42,7 +44,7 @@ func dist(ctx context.Context, repo, version, dir string) {
 				}
 			}
 		}
-		ok(os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums), 0o644))
+		must.OK(os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums), 0o644))
 	})
 }
 
@@ -54,7 +56,7 @@ func (r *release) pack(ctx context.Context, m *module, pkg, dir string) (sums st
 		step("build %s for %s", name, platform)
 		base := fmt.Sprintf("%s_%s_%s", name, strings.TrimPrefix(r.version, "v"), strings.ReplaceAll(platform, "/", "_"))
 		folder := filepath.Join(r.temp, base)
-		ok(os.CopyFS(folder, os.DirFS(common)))
+		must.OK(os.CopyFS(folder, os.DirFS(common)))
 		r.compile(ctx, m, pkg, platform, folder)
 		if strings.HasPrefix(platform, "windows/") {
 			base += ".zip"
@@ -63,7 +65,7 @@ func (r *release) pack(ctx context.Context, m *module, pkg, dir string) (sums st
 		}
 		out := filepath.Join(dir, base)
 		r.archive(ctx, folder, out)
-		data := value(os.ReadFile(out))
+		data := must.Get(os.ReadFile(out))
 		fmt.Printf("%6.1f MB  %s\n", float64(len(data))/1e6, base)
 		sums += fmt.Sprintf("%x  %s\n", sha256.Sum256(data), base)
 	}
@@ -101,14 +103,14 @@ func (r *release) commonFiles(ctx context.Context, m *module, pkg string) (folde
 	folder = filepath.Join(r.temp, "common", name)
 	program := r.compile(ctx, m, pkg, runtime.GOOS+"/"+runtime.GOARCH, filepath.Join(r.temp, "bin"))
 	c := command{dir: r.temp, env: []string{"SOURCE_DATE_EPOCH=" + r.git(ctx, "log", "-1", "--format=%ct")}}
-	ok(os.MkdirAll(filepath.Join(folder, "completions"), 0o755))
+	must.OK(os.MkdirAll(filepath.Join(folder, "completions"), 0o755))
 	c.run(ctx, program, "man", filepath.Join(folder, "man"))
 	for shell, pattern := range shells {
 		script := c.run(ctx, program, "completion", shell)
-		ok(os.WriteFile(filepath.Join(folder, "completions", fmt.Sprintf(pattern, name)), []byte(script+"\n"), 0o644))
+		must.OK(os.WriteFile(filepath.Join(folder, "completions", fmt.Sprintf(pattern, name)), []byte(script+"\n"), 0o644))
 	}
 	for _, document := range []string{"CHANGELOG.md", "LICENSE", "README.md"} {
-		ok(os.WriteFile(filepath.Join(folder, document), value(os.ReadFile(filepath.Join(r.clone, document))), 0o644))
+		must.OK(os.WriteFile(filepath.Join(folder, document), must.Get(os.ReadFile(filepath.Join(r.clone, document))), 0o644))
 	}
 	return folder
 }

@@ -21,22 +21,21 @@ import (
 	"os/signal"
 	"regexp"
 	"syscall"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := attempt(func() { run(ctx, os.Args[1:]) }); err != nil {
-		fmt.Fprintln(os.Stderr, "release:", err)
-		os.Exit(1)
-	}
+	must.Main("release", func() { run(ctx, os.Args[1:]) })
 }
 
 // checkVersion is the version of the working tree in a check; a fixed one, because of the build cache.
 const checkVersion = "v0.0.1-check"
 
 func run(ctx context.Context, args []string) {
-	repo := value(os.Getwd())
+	repo := must.Get(os.Getwd())
 	switch {
 	case len(args) == 1 && args[0] == "check":
 		checkWorkingTree(ctx, repo)
@@ -45,7 +44,7 @@ func run(ctx context.Context, args []string) {
 	case len(args) == 3 && args[0] == "dist":
 		dist(ctx, repo, args[1], args[2])
 	default:
-		fail("usage: release check | release tag VERSION | release dist VERSION DIR")
+		must.Fail("usage: release check | release tag VERSION | release dist VERSION DIR")
 	}
 }
 
@@ -53,7 +52,7 @@ var versionPattern = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\
 
 func checkVersionSyntax(version string) {
 	if !versionPattern.MatchString(version) {
-		fail("version %q: must look like v0.1.0 or v0.1.0-rc.1", version)
+		must.Fail("version %q: must look like v0.1.0 or v0.1.0-rc.1", version)
 	}
 }
 
@@ -67,7 +66,7 @@ func checkWorkingTree(ctx context.Context, repo string) {
 }
 
 func withRelease(ctx context.Context, repo, version string, f func(r *release)) {
-	temp := value(os.MkdirTemp("", "holdfast-release-"))
+	temp := must.Get(os.MkdirTemp("", "holdfast-release-"))
 	defer os.RemoveAll(temp)
 	f(newRelease(ctx, repo, temp, version))
 }

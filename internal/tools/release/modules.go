@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // A module is a released module of the repository. Require and Replace are from go mod edit -json.
@@ -31,9 +33,9 @@ func releasedModules(ctx context.Context, repo string) (modules []*module) {
 	for _, line := range c.lines(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}") {
 		name, dir, _ := strings.Cut(line, " ")
 		file := filepath.Join(dir, "go.mod")
-		if !notReleased.Match(value(os.ReadFile(file))) {
+		if !notReleased.Match(must.Get(os.ReadFile(file))) {
 			m := &module{Path: name}
-			ok(json.Unmarshal([]byte(command{}.run(ctx, "go", "mod", "edit", "-json", file)), m))
+			must.OK(json.Unmarshal([]byte(command{}.run(ctx, "go", "mod", "edit", "-json", file)), m))
 			modules = append(modules, m)
 		}
 	}

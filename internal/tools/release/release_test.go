@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 const lib = "github.com/example/lib"
@@ -112,24 +114,24 @@ func clientLibraries(t *testing.T) string {
 		write(t, filepath.Join(v, "v1.0.0.info"), `{"Version": "v1.0.0"}`)
 		write(t, filepath.Join(v, "v1.0.0.mod"), mod)
 		f, err := os.Create(filepath.Join(v, "v1.0.0.zip"))
-		must(t, err)
+		noError(t, err)
 		w := zip.NewWriter(f)
 		for file, text := range map[string]string{"go.mod": mod, name + ".go": "package " + name + "\n"} {
 			entry, err := w.Create(path + "@v1.0.0/" + file)
-			must(t, err)
+			noError(t, err)
 			_, err = entry.Write([]byte(text))
-			must(t, err)
+			noError(t, err)
 		}
-		must(t, w.Close())
-		must(t, f.Close())
+		noError(t, w.Close())
+		noError(t, f.Close())
 	}
 	return cache
 }
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
-	must(t, os.WriteFile(name, []byte(text), 0o644))
+	noError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	noError(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 func git(t *testing.T, dir string, args ...string) string {
@@ -137,7 +139,7 @@ func git(t *testing.T, dir string, args ...string) string {
 	return command{dir: dir}.run(t.Context(), "git", args...)
 }
 
-func must(t *testing.T, err error) {
+func noError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +148,7 @@ func must(t *testing.T, err error) {
 
 func mustFail(t *testing.T, f func(), text string) {
 	t.Helper()
-	if err := attempt(f); err == nil || !strings.Contains(err.Error(), text) {
+	if err := must.Try(f); err == nil || !strings.Contains(err.Error(), text) {
 		t.Errorf("got error %v, want one with %q", err, text)
 	}
 }
@@ -197,7 +199,7 @@ func TestTheCheckFindsAReleaseThatUsersCannotUse(t *testing.T) {
 			if len(changes) == 0 { // a mistake of the release itself
 				path := filepath.Join(r.clone, filepath.FromSlash(test.file))
 				text, err := os.ReadFile(path)
-				must(t, err)
+				noError(t, err)
 				write(t, path, strings.ReplaceAll(string(text), test.old, test.new))
 				r.commitAndTag(t.Context(), r.modules...)
 			}
@@ -261,8 +263,8 @@ func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
 	r.build(t.Context())
 	git(t, r.clone, "checkout", "-q", "--detach", "v0.1.0") // as in the release workflow
 	dist(t.Context(), r.clone, "v0.1.0", second)
-	sums := value(os.ReadFile(filepath.Join(first, "SHA256SUMS")))
-	if again := value(os.ReadFile(filepath.Join(second, "SHA256SUMS"))); string(sums) != string(again) {
+	sums := must.Get(os.ReadFile(filepath.Join(first, "SHA256SUMS")))
+	if again := must.Get(os.ReadFile(filepath.Join(second, "SHA256SUMS"))); string(sums) != string(again) {
 		t.Errorf("two builds differ:\n%s%s", sums, again)
 	}
 	if runtime.GOOS == "windows" {

@@ -7,17 +7,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 // tag checks a release of the last commit of repo and then tags it in repo. It pushes nothing.
 func tag(ctx context.Context, repo, version string) {
 	git := command{dir: repo}
 	if changes := git.run(ctx, "git", "status", "--porcelain"); changes != "" {
-		fail("commit your changes first:\n%s", changes)
+		must.Fail("commit your changes first:\n%s", changes)
 	}
 	heading := "## [" + strings.TrimPrefix(version, "v") + "]"
-	if text := value(os.ReadFile(filepath.Join(repo, "CHANGELOG.md"))); !bytes.Contains(text, []byte("\n"+heading)) {
-		fail("CHANGELOG.md has no section %q", heading)
+	if text := must.Get(os.ReadFile(filepath.Join(repo, "CHANGELOG.md"))); !bytes.Contains(text, []byte("\n"+heading)) {
+		must.Fail("CHANGELOG.md has no section %q", heading)
 	}
 	withRelease(ctx, repo, version, func(r *release) {
 		r.build(ctx)
@@ -26,7 +28,7 @@ func tag(ctx context.Context, repo, version string) {
 			tags = append(tags, m.tag(version))
 		}
 		if existing := git.run(ctx, "git", append([]string{"tag", "--list"}, tags...)...); existing != "" {
-			fail("there are tags of this version already; a published version can never change:\n%s", existing)
+			must.Fail("there are tags of this version already; a published version can never change:\n%s", existing)
 		}
 		r.check(ctx)
 		commit := r.git(ctx, "rev-parse", "HEAD")

@@ -14,27 +14,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 func main() {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err == nil {
+	must.Main("testreport", func() {
+		cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
+		cmd.Stderr = os.Stderr
+		out := must.Get(cmd.StdoutPipe())
+		must.OK(cmd.Start())
 		r := newReport(os.Stdout)
 		readErr := r.read(out)
 		runErr := cmd.Wait()
 		r.sum()
 		ci, _ := strconv.ParseBool(os.Getenv("CI"))
-		err = cmp.Or(readErr, runErr, r.verdict(ci))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "testreport:", err)
-		os.Exit(1)
-	}
+		must.OK(cmp.Or(readErr, runErr, r.verdict(ci)))
+	})
 }
 
 // event is one line of go test -json; see go doc test2json.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/holdfast-lock/holdfast/internal/tools/must"
 	"github.com/holdfast-lock/holdfast/test/faults"
 )
 
@@ -24,27 +25,16 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: matrix PAGE FOLDER")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "matrix:", err)
-		os.Exit(1)
-	}
+	must.Main("matrix", func() { write(os.Args[1], os.Args[2]) })
 }
 
 // write replaces the tables of stores and of other libraries in a page by those of a folder's records.
-func write(page, folder string) error {
-	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
-	if err != nil {
-		return err
-	}
+func write(page, folder string) {
 	var stores, others []faults.Result
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
+	for _, file := range must.Get(filepath.Glob(filepath.Join(folder, "*.json"))) {
 		var r faults.Result
-		if err := json.Unmarshal(text, &r); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+		if err := json.Unmarshal(must.Get(os.ReadFile(file)), &r); err != nil {
+			must.Fail("%s: %w", file, err)
 		}
 		if r.Library == "" {
 			stores = append(stores, r)
@@ -52,26 +42,17 @@ func write(page, folder string) error {
 			others = append(others, r)
 		}
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
+	text := string(must.Get(os.ReadFile(page)))
+	for _, table := range []struct {
+		mark    string
+		results []faults.Result
+	}{{begin, stores}, {peers, others}} {
+		before, rest, found := strings.Cut(text, table.mark)
+		_, after, closed := strings.Cut(rest, end)
+		if !found || !closed {
+			must.Fail("%s: no place for the table: %s %s", page, table.mark, end)
+		}
+		text = before + table.mark + "\n\n" + faults.Matrix(table.results) + "\n" + end + after
 	}
-	changed, err := replace(string(text), begin, faults.Matrix(stores))
-	if err == nil {
-		changed, err = replace(changed, peers, faults.Matrix(others))
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	return os.WriteFile(page, []byte(changed), 0o644)
-}
-
-// replace replaces the table after a mark.
-func replace(page, mark, table string) (string, error) {
-	before, rest, found := strings.Cut(page, mark)
-	_, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		return "", fmt.Errorf("no place for the table: %s %s", mark, end)
-	}
-	return before + mark + "\n\n" + table + "\n" + end + after, nil
+	must.OK(os.WriteFile(page, []byte(text), 0o644))
 }
