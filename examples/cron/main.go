@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
-	"github.com/holdfast-lock/holdfast/internal/tools/must"
 )
 
 var example = fleet.Example{Name: "cron", Instance: instance, Play: play}
@@ -32,7 +31,9 @@ var offsets = []float64{0, 0.4, -0.4, 1.7, -1.3}
 func instance(i *fleet.Instance) error {
 	var offset time.Duration
 	var last, crash int64
-	must.Get(fmt.Sscan(strings.Join(i.Args, " "), &offset, &period, &last, &crash))
+	if _, err := fmt.Sscan(strings.Join(i.Args, " "), &offset, &period, &last, &crash); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(i.Ctx)
 	defer cancel()
 	s := &scheduler{locks: i.Locks, name: "report", period: period, now: func() time.Time { return time.Now().Add(offset) }}

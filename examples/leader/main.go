@@ -29,7 +29,10 @@ func instance(i *fleet.Instance) error {
 		}
 		sleep()
 	}
-	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
 	fmt.Printf("listening on http://%s\n", listener.Addr())
 	return s.run(i.Ctx, listener)
 }
