@@ -17,7 +17,7 @@ import (
 const (
 	patience = time.Minute      // for events that should happen soon; only a failing test waits that long
 	eternity = 10 * time.Minute // a TTL longer than any test
-	busy     = time.Second      // the delay that a busy machine may add
+	busy     = 2 * time.Second  // the delay that a busy machine may add
 )
 
 type suite struct {

@@ -214,7 +214,7 @@ func TestCtrlZWithoutAShellStopsNothing(t *testing.T) {
 func TestAJobThatIsStoppedTooLongIsKilled(t *testing.T) {
 	s := newSite(t)
 	x := s.shell()
-	x.types("holdfast run --ttl 2s a -c 'echo $$ >pid; echo ready-$((0+1)); exec sleep 60'\n")
+	x.types("holdfast run --ttl 8s a -c 'echo $$ >pid; echo ready-$((0+1)); exec sleep 60'\n")
 	x.shows("ready-1")
 	pid := s.pid("pid")
 	x.types(ctrlZ)
