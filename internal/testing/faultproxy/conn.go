@@ -35,10 +35,13 @@ func (c *conn) run() {
 	if err != nil || !c.connected(server) {
 		return
 	}
-	var pipes sync.WaitGroup
-	pipes.Go(func() { c.pipes[c.proxy.ToServer].run(c.client, server) })
-	pipes.Go(func() { c.pipes[c.proxy.ToClient].run(server, c.client) })
-	pipes.Wait()
+	toServer, toClient := c.pipes[c.proxy.ToServer], c.pipes[c.proxy.ToClient]
+	var work sync.WaitGroup
+	work.Go(func() { toServer.read(c.client) })
+	work.Go(func() { toServer.write(server) })
+	work.Go(func() { toClient.read(server) })
+	work.Go(func() { toClient.write(c.client) })
+	work.Wait()
 	c.client.Close() // both ends were forwarded, so no reset is needed
 	server.Close()
 }

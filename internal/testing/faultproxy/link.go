@@ -50,7 +50,9 @@ func (l *Link) Waiting() int {
 	defer l.proxy.mu.Unlock()
 	n := 0
 	for c := range l.proxy.conns {
-		n += c.pipes[l].size
+		for _, chunk := range c.pipes[l].queue {
+			n += len(chunk.data)
+		}
 	}
 	return n
 }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -19,7 +18,6 @@ type pipe struct {
 
 	// Guarded by the mutex of the proxy.
 	queue  []chunk
-	size   int
 	ended  bool // the end was forwarded
 	broken bool // writing failed
 }
@@ -29,14 +27,6 @@ type chunk struct {
 	data    []byte
 	end     error // io.EOF, or why reading failed
 	arrived time.Time
-}
-
-// run forwards bytes until it has forwarded the end of the stream.
-func (p *pipe) run(from, to net.Conn) {
-	var reader sync.WaitGroup
-	reader.Go(func() { p.read(from) })
-	p.write(to)
-	reader.Wait()
 }
 
 func (p *pipe) read(from net.Conn) {
@@ -62,14 +52,12 @@ func (p *pipe) put(c chunk) {
 	}
 	c.arrived = time.Now()
 	p.queue = append(p.queue, c)
-	p.size += len(c.data)
 	p.wakeUp()
 }
 
 // discard drops the queued bytes, but not the end of the stream. The caller holds the mutex.
 func (p *pipe) discard() {
 	p.queue = slices.DeleteFunc(p.queue, func(c chunk) bool { return c.end == nil })
-	p.size = 0
 	p.wakeUp()
 }
 
@@ -80,6 +68,7 @@ func (p *pipe) wakeUp() {
 	}
 }
 
+// write forwards bytes until it has forwarded the end of the stream.
 func (p *pipe) write(to net.Conn) {
 	for {
 		c, ok := p.next()
@@ -111,7 +100,6 @@ func (p *pipe) next() (c chunk, ok bool) {
 			wait := time.Until(p.queue[0].arrived.Add(p.link.delay))
 			if wait <= 0 {
 				c, p.queue = p.queue[0], p.queue[1:]
-				p.size -= len(c.data)
 				p.conn.proxy.mu.Unlock()
 				return c, p.conn.life.Err() == nil
 			}

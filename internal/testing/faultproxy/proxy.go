@@ -35,8 +35,7 @@ type Proxy struct {
 	patient  atomic.Bool
 	accepted atomic.Int64
 
-	mu       sync.Mutex // guards the links and pipes as well
-	closed   bool
+	mu       sync.Mutex   // guards the links and pipes as well
 	listener net.Listener // nil while cut
 	conns    map[*conn]struct{}
 }
@@ -90,7 +89,7 @@ func (p *Proxy) Heal() {
 	p.set(pass, p.ToServer, p.ToClient) // before it listens, so that no new connection meets the faults
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener == nil && !p.closed {
+	if p.listener == nil && p.life.Err() == nil {
 		if err := p.listen(); err != nil {
 			p.t.Errorf("proxy: %v", err)
 		}
@@ -109,11 +108,8 @@ func (p *Proxy) Open() int {
 
 // Close closes all connections, and waits for the goroutines. A hook must not call it.
 func (p *Proxy) Close() {
-	p.mu.Lock()
-	p.closed = true // from now on, nothing listens again
-	p.mu.Unlock()
+	p.cancel() // from now on, nothing listens again
 	p.Cut()
-	p.cancel()
 	p.work.Wait()
 }
 
