@@ -43,10 +43,7 @@ type Etcd struct {
 }
 
 // An EtcdCluster is a cluster of etcd servers.
-type EtcdCluster struct {
-	Nodes []*Etcd
-	t     testing.TB
-}
+type EtcdCluster struct{ group[*Etcd] }
 
 // StartEtcd starts a single etcd server and waits until it is ready.
 func StartEtcd(t testing.TB, opts EtcdOptions) *Etcd {
@@ -57,7 +54,7 @@ func StartEtcd(t testing.TB, opts EtcdOptions) *Etcd {
 // StartEtcdCluster starts n servers and waits until they have a leader.
 func StartEtcdCluster(t testing.TB, n int, opts EtcdOptions) *EtcdCluster {
 	t.Helper()
-	c := &EtcdCluster{t: t, Nodes: make([]*Etcd, n)}
+	c := &EtcdCluster{group[*Etcd]{make([]*Etcd, n), t}}
 	members := make([]string, n)
 	for i := range c.Nodes {
 		node := &Etcd{endpoint: endpoint{ports.Reserve(t)}, peer: ports.Reserve(t), opts: opts}
@@ -130,9 +127,6 @@ func builtTools() (dirs []string) {
 	}
 	return dirs
 }
-
-// Addrs returns the addresses of all servers for clients.
-func (c *EtcdCluster) Addrs() []string { return addrs(c.Nodes) }
 
 // healthy returns an error unless the server has a leader and can write.
 func (e *Etcd) healthy() error {

@@ -3,7 +3,6 @@ package servers
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -43,16 +42,10 @@ func (h *Host) Cleanup(f func()) {
 	h.ends = append(h.ends, f)
 }
 
-// TempDir returns a folder that End removes. All users can read it, for servers that do not run as root.
+// TempDir returns a folder that End removes.
 func (h *Host) TempDir() string {
-	parent, err := os.MkdirTemp("", "holdfast")
-	if err != nil {
-		panic(err)
-	}
-	h.Cleanup(func() { os.RemoveAll(parent) })
-	dir := filepath.Join(parent, "1")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		panic(err)
-	}
+	dir, err := os.MkdirTemp("", "holdfast")
+	must(h, err)
+	h.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -140,8 +139,5 @@ func runInstall(t testing.TB, data string) {
 	if os.Getuid() == 0 {
 		args = append(args, "--user=root")
 	}
-	path := lookup(t, program{binary: "mariadb-install-db"})
-	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
-		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
-	}
+	runTool(t, program{binary: "mariadb-install-db", args: args})
 }

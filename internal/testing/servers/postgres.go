@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -42,10 +41,25 @@ func postgresPaths() []string {
 // StartPostgres starts a server. Its superuser and its first database are called postgres.
 func StartPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 	t.Helper()
-	return startPostgres(t, opts, func(p *Postgres, dir string) {
-		p.runAsOwner("initdb", "--pgdata="+dir, "--username=postgres", "--auth=trust",
+	return startPostgres(t, opts, func(dir string) {
+		runAsOwner(t, "initdb", "--pgdata="+dir, "--username=postgres", "--auth=trust",
 			"--encoding=UTF8", "--locale=C", "--no-sync")
-		p.configure(dir)
+		method := "trust"
+		if opts.Password {
+			method = "scram-sha-256"
+		}
+		writeLines(t, filepath.Join(dir, "pg_hba.conf"), []string{
+			"host all,replication postgres 127.0.0.1/32 trust",
+			"host all all 127.0.0.1/32 " + method,
+		})
+		if certs := opts.TLS; certs != nil {
+			for name, from := range map[string]string{"server.crt": certs.CertFile, "server.key": certs.KeyFile} {
+				content, err := os.ReadFile(from)
+				must(t, err)
+				must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+				giveToServer(t, filepath.Join(dir, name))
+			}
+		}
 	})
 }
 
@@ -53,8 +67,8 @@ func StartPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 // ready. Its name for synchronous_standby_names is "replica".
 func (p *Postgres) StartReplica(t testing.TB) *Postgres {
 	t.Helper()
-	return startPostgres(t, p.opts, func(r *Postgres, dir string) {
-		r.runAsOwner("pg_basebackup", "--pgdata="+dir, "--wal-method=stream", "--checkpoint=fast", "--no-sync",
+	return startPostgres(t, p.opts, func(dir string) {
+		runAsOwner(t, "pg_basebackup", "--pgdata="+dir, "--wal-method=stream", "--checkpoint=fast", "--no-sync",
 			"--write-recovery-conf", fmt.Sprintf("--dbname=host=127.0.0.1 port=%d user=postgres application_name=replica", p.Port))
 	})
 }
@@ -65,7 +79,7 @@ func (p *Postgres) Promote() {
 	p.Must("SELECT pg_promote()")
 }
 
-func startPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgres, dir string)) *Postgres {
+func startPostgres(t testing.TB, opts PostgresOptions, initialize func(dir string)) *Postgres {
 	t.Helper()
 	p := &Postgres{endpoint: endpoint{ports.Reserve(t)}, opts: opts}
 	dir := serverDir(t)
@@ -85,7 +99,6 @@ func startPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgr
 	for _, setting := range settings {
 		args = append(args, "-c", setting)
 	}
-	p.Process = &Process{t: t} // for runAsOwner
 	p.Process = newProcess(t, dir, program{
 		binary: "postgres",
 		paths:  postgresPaths(),
@@ -93,7 +106,7 @@ func startPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgr
 		env:    append([]string{"LC_ALL=C"}, opts.Env...),
 		init: func(data string) {
 			giveToServer(t, data)
-			initialize(p, data)
+			initialize(data)
 		},
 		ready:   func() error { _, err := p.Query("SELECT 1"); return err },
 		attr:    serverAttributes(t),
@@ -115,38 +128,12 @@ func serverDir(t testing.TB) string {
 	return dir
 }
 
-// configure writes the files of a new data folder that are not settings.
-func (p *Postgres) configure(data string) {
-	p.t.Helper()
-	method := "trust"
-	if p.opts.Password {
-		method = "scram-sha-256"
-	}
-	writeLines(p.t, filepath.Join(data, "pg_hba.conf"), []string{
-		"host all,replication postgres 127.0.0.1/32 trust",
-		"host all all 127.0.0.1/32 " + method,
-	})
-	giveToServer(p.t, filepath.Join(data, "pg_hba.conf"))
-	if certs := p.opts.TLS; certs != nil {
-		for name, from := range map[string]string{"server.crt": certs.CertFile, "server.key": certs.KeyFile} {
-			content, err := os.ReadFile(from)
-			must(p.t, err)
-			must(p.t, os.WriteFile(filepath.Join(data, name), content, 0o600))
-			giveToServer(p.t, filepath.Join(data, name))
-		}
-	}
-}
-
 // runAsOwner runs a program of PostgreSQL as the owner of its data.
-func (p *Postgres) runAsOwner(name string, args ...string) {
-	p.t.Helper()
-	cmd := exec.Command(lookup(p.t, program{binary: name, paths: postgresPaths()}), args...)
-	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	cmd.SysProcAttr = serverAttributes(p.t)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		p.t.Fatalf("%s: %v\n%s", name, err, out)
-	}
+func runAsOwner(t testing.TB, name string, args ...string) {
+	t.Helper()
+	runTool(t, program{
+		binary: name, args: args, env: []string{"LC_ALL=C"}, paths: postgresPaths(), attr: serverAttributes(t),
+	})
 }
 
 // URL returns the URL of the database postgres for its superuser.

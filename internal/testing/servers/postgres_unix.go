@@ -44,14 +44,8 @@ func giveToServer(t testing.TB, path string) {
 	}
 }
 
-// signalPostgres sends a signal to the server. A signal that concerns the whole server is also
-// sent to its children, each of which has its own process group.
+// signalPostgres sends a signal to the server, and to its children, each of which has its own process group.
 func signalPostgres(p *os.Process, sig syscall.Signal) error {
-	switch sig {
-	case syscall.SIGSTOP, syscall.SIGCONT, syscall.SIGKILL:
-	default:
-		return signalGroup(p, sig)
-	}
 	if sig == syscall.SIGKILL {
 		signalGroup(p, syscall.SIGSTOP) // no new children
 	}

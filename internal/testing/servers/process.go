@@ -90,11 +90,34 @@ func lookup(t testing.TB, prog program) string {
 	return path
 }
 
+func (prog *program) command(path, dir string) *exec.Cmd {
+	cmd := exec.Command(path, prog.args...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, append(os.Environ(), prog.env...), prog.attr
+	return cmd
+}
+
+// runTool runs a program that ends by itself.
+func runTool(t testing.TB, prog program) {
+	t.Helper()
+	if out, err := prog.command(lookup(t, prog), "/").CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", prog.binary, err, out)
+	}
+}
+
 // An endpoint is the port of a server on the loopback interface.
 type endpoint struct{ Port int }
 
 // Addr returns the address for clients, as 127.0.0.1:port.
 func (e *endpoint) Addr() string { return ports.Addr(e.Port) }
+
+// A group is the servers of a cluster.
+type group[S interface{ Addr() string }] struct {
+	Nodes []S
+	t     testing.TB
+}
+
+// Addrs returns the addresses of the servers for clients.
+func (g *group[S]) Addrs() []string { return addrs(g.Nodes) }
 
 func addrs[S interface{ Addr() string }](nodes []S) []string {
 	list := make([]string, len(nodes))
@@ -130,11 +153,9 @@ func (p *Process) launch() {
 	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	must(p.t, err)
 	defer log.Close()
-	cmd := exec.Command(p.path, p.prog.args...)
-	cmd.Dir = p.DataDir()
-	cmd.Env = append(os.Environ(), p.prog.env...)
+	cmd := p.prog.command(p.path, p.DataDir())
 	cmd.Stdout, cmd.Stderr = log, log // files, so that no goroutine has to copy
-	cmd.SysProcAttr = cmp.Or(p.prog.attr, childAttributes())
+	cmd.SysProcAttr = cmp.Or(cmd.SysProcAttr, childAttributes())
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.prog.binary, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"testing"
 )
 
 // Windows does not have these signals. The numbers only have to be unused.
@@ -13,6 +14,12 @@ const (
 )
 
 func childAttributes() *syscall.SysProcAttr { return nil }
+
+func serverAttributes(testing.TB) *syscall.SysProcAttr { return childAttributes() }
+
+func giveToServer(testing.TB, string) {}
+
+func signalPostgres(p *os.Process, sig syscall.Signal) error { return signalGroup(p, sig) }
 
 // signalGroup can only end a process.
 func signalGroup(p *os.Process, sig syscall.Signal) error {

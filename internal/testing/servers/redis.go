@@ -228,13 +228,11 @@ type RESPConn struct {
 // DialRESP connects with TLS if config is set, and logs in with a password, as the default user if user is empty.
 func DialRESP(addr string, config *tls.Config, user, password string) (*RESPConn, error) {
 	dialer := &net.Dialer{Timeout: answerLimit}
-	var conn net.Conn
-	var err error
-	if config == nil {
-		conn, err = dialer.Dial("tcp", addr)
-	} else {
-		conn, err = tls.DialWithDialer(dialer, "tcp", addr, config)
+	dial := dialer.Dial
+	if config != nil {
+		dial = (&tls.Dialer{NetDialer: dialer, Config: config}).Dial
 	}
+	conn, err := dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,20 +20,28 @@ const (
 	clusterNodeTimeout = time.Second // short, so that a failover takes two or three seconds; enough for a busy machine
 )
 
-// A Cluster is a Redis Cluster of three primaries with one replica each.
-type Cluster struct {
-	Nodes []*Redis // the first three start as primaries, Nodes[i+3] as the replica of Nodes[i]
-
-	t testing.TB
-}
+// A Cluster is a Redis Cluster of three primaries with one replica each. The first three nodes start as
+// primaries, Nodes[i+3] as the replica of Nodes[i].
+type Cluster struct{ group[*Redis] }
 
 // StartCluster starts a Cluster and waits until all slots are served and all replicas follow.
 // Wipe removes the data of a node, but not its place in the Cluster.
 func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t}
+	c := &Cluster{group[*Redis]{t: t}}
 	for range 2 * clusterPrimaries {
-		c.Nodes = append(c.Nodes, newClusterNode(t, opts))
+		bus := ports.Reserve(t) // the default, port+10000, may not be free
+		r := newRedis(t, opts,
+			"cluster-enabled yes",
+			"cluster-config-file ../nodes.conf", // not in the data folder, so that Wipe keeps it
+			fmt.Sprintf("cluster-port %d", bus),
+			fmt.Sprintf("cluster-node-timeout %d", clusterNodeTimeout.Milliseconds()),
+			"cluster-replica-validity-factor 0", // a replica may always take over
+			"cluster-allow-replica-migration no",
+			"tls-cluster "+yesNo(opts.TLS != nil),
+		)
+		r.bus = bus
+		c.Nodes = append(c.Nodes, r)
 	}
 	startAll(c.Nodes...)
 	c.join()
@@ -49,22 +58,6 @@ func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
 	return c
 }
 
-func newClusterNode(t testing.TB, opts RedisOptions) *Redis {
-	t.Helper()
-	bus := ports.Reserve(t) // the default, port+10000, may not be free
-	r := newRedis(t, opts,
-		"cluster-enabled yes",
-		"cluster-config-file ../nodes.conf", // not in the data folder, so that Wipe keeps it
-		fmt.Sprintf("cluster-port %d", bus),
-		fmt.Sprintf("cluster-node-timeout %d", clusterNodeTimeout.Milliseconds()),
-		"cluster-replica-validity-factor 0", // a replica may always take over
-		"cluster-allow-replica-migration no",
-		"tls-cluster "+yesNo(opts.TLS != nil),
-	)
-	r.bus = bus
-	return r
-}
-
 // join forms a Cluster of the nodes. The first three nodes share the slots.
 func (c *Cluster) join() {
 	c.t.Helper()
@@ -78,47 +71,41 @@ func (c *Cluster) join() {
 			r.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.Port), strconv.Itoa(other.bus))
 		}
 	}
-	pollEach(c.t, c.Nodes, c.knowsAll)
-}
-
-// knowsAll returns an error unless a node has shaken hands with all others and knows all slots.
-func (c *Cluster) knowsAll(r *Redis) error {
-	info, err := r.fields("CLUSTER", "INFO")
-	if err != nil {
-		return err
-	}
-	nodes, err := r.Do("CLUSTER", "NODES")
-	if err != nil {
-		return err
-	}
-	if strings.Contains(fmt.Sprint(nodes), "handshake") || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) || info["cluster_slots_assigned"] != strconv.Itoa(clusterSlots) {
-		return fmt.Errorf("%s knows %s nodes and %s slots", r.Addr(), info["cluster_known_nodes"], info["cluster_slots_assigned"])
-	}
-	return nil
+	pollEach(c.t, c.Nodes, func(r *Redis) error { // until it has shaken hands with all others
+		info, err := r.fields("CLUSTER", "INFO")
+		if err != nil {
+			return err
+		}
+		text, err := r.Do("CLUSTER", "NODES")
+		if err != nil {
+			return err
+		}
+		nodes, slots := info["cluster_known_nodes"], info["cluster_slots_assigned"]
+		if strings.Contains(fmt.Sprint(text), "handshake") || nodes != strconv.Itoa(len(c.Nodes)) ||
+			slots != strconv.Itoa(clusterSlots) {
+			return fmt.Errorf("%s knows %s nodes and %s slots", r.Addr(), nodes, slots)
+		}
+		return nil
+	})
 }
 
 // AwaitOK waits until all running nodes report a healthy Cluster, and replicas follow a primary.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
-	pollEach(c.t, c.Nodes, clusterOK)
-}
-
-func clusterOK(r *Redis) error {
-	info, err := r.fields("CLUSTER", "INFO")
-	if err != nil {
+	pollEach(c.t, c.Nodes, func(r *Redis) error {
+		info, err := r.fields("CLUSTER", "INFO")
+		if err != nil {
+			return err
+		}
+		if state := info["cluster_state"]; state != "ok" {
+			return fmt.Errorf("cluster_state of %s: %s", r.Addr(), state)
+		}
+		info, err = r.Info("replication")
+		if err == nil && info["role"] == "slave" && info["master_link_status"] != "up" {
+			err = fmt.Errorf("replica %s does not follow: master_link_status is %s", r.Addr(), info["master_link_status"])
+		}
 		return err
-	}
-	if state := info["cluster_state"]; state != "ok" {
-		return fmt.Errorf("cluster_state of %s: %s", r.Addr(), state)
-	}
-	info, err = r.Info("replication")
-	if err != nil {
-		return err
-	}
-	if info["role"] == "slave" && info["master_link_status"] != "up" {
-		return fmt.Errorf("replica %s does not follow: master_link_status is %s", r.Addr(), info["master_link_status"])
-	}
-	return nil
+	})
 }
 
 // Move kills nodes and starts them with their data on other ports after a pause, as in a StatefulSet.
@@ -143,7 +130,11 @@ func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
 func (c *Cluster) MoveSlot(key string) (moveKeys, finish func()) {
 	c.t.Helper()
 	from := c.Primary(key)
-	to := c.otherPrimary(from)
+	others := slices.DeleteFunc(awake(c.Nodes), func(r *Redis) bool { return r == from || isPrimary(r) != nil })
+	if len(others) == 0 {
+		c.t.Fatal("there is no other primary")
+	}
+	to := others[0]
 	slot := strconv.FormatInt(from.Must("CLUSTER", "KEYSLOT", key).(int64), 10)
 	fromID, toID := from.Must("CLUSTER", "MYID").(string), to.Must("CLUSTER", "MYID").(string)
 	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
@@ -174,20 +165,6 @@ func (c *Cluster) MoveSlot(key string) (moveKeys, finish func()) {
 		})
 	}
 }
-
-func (c *Cluster) otherPrimary(r *Redis) *Redis {
-	c.t.Helper()
-	for _, other := range awake(c.Nodes) {
-		if other != r && isPrimary(other) == nil {
-			return other
-		}
-	}
-	c.t.Fatal("there is no other primary")
-	return nil
-}
-
-// Addrs returns the addresses of the nodes.
-func (c *Cluster) Addrs() []string { return addrs(c.Nodes) }
 
 // Primary returns the node that serves a key. It waits for the end of a failover.
 func (c *Cluster) Primary(key string) *Redis {

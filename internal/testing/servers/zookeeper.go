@@ -39,10 +39,7 @@ type ZooKeeper struct {
 }
 
 // A ZooKeeperEnsemble is a group of servers that elect a leader.
-type ZooKeeperEnsemble struct {
-	Nodes []*ZooKeeper
-	t     testing.TB
-}
+type ZooKeeperEnsemble struct{ group[*ZooKeeper] }
 
 // StartZooKeeper starts a single server and waits until it serves.
 func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
@@ -55,7 +52,7 @@ func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
 // StartZooKeeperEnsemble starts n servers and waits until all of them serve.
 func StartZooKeeperEnsemble(t testing.TB, n int, opts ZooKeeperOptions) *ZooKeeperEnsemble {
 	t.Helper()
-	e := &ZooKeeperEnsemble{t: t}
+	e := &ZooKeeperEnsemble{group[*ZooKeeper]{t: t}}
 	type peer struct{ quorum, election string } // addresses
 	all := make([]peer, n)
 	for i := range all {
@@ -156,9 +153,6 @@ func (z *ZooKeeper) Stats() (map[string]string, error) {
 	}
 	return parseFields(answer, "\t"), nil
 }
-
-// Addrs returns the addresses of all servers.
-func (e *ZooKeeperEnsemble) Addrs() []string { return addrs(e.Nodes) }
 
 // Leader returns the leader. It waits for the end of an election.
 func (e *ZooKeeperEnsemble) Leader() *ZooKeeper {
