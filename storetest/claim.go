@@ -84,10 +84,9 @@ func (k *claim) try(ctx context.Context) (store.Answer, error) {
 }
 
 // attempt is try with the context of one call.
-func (k *claim) attempt() (store.Answer, error) {
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	return k.try(ctx)
+func (k *claim) attempt() (ans store.Answer, err error) {
+	err = k.s.call(func(ctx context.Context) (err error) { ans, err = k.try(ctx); return err })
+	return ans, err
 }
 
 func (k *claim) ask() store.Answer {
@@ -145,9 +144,7 @@ func (k *claim) within(limit time.Duration) {
 }
 
 func (k *claim) tryRelease(keep store.Keep) error {
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	err := k.Release(ctx, k.req.Name, k.req.ID, keep)
+	err := k.s.call(func(ctx context.Context) error { return k.Release(ctx, k.req.Name, k.req.ID, keep) })
 	if err == nil {
 		k.kept = keep != store.Keep{}
 		k.alive = k.kept
@@ -175,20 +172,22 @@ func (k *claim) release() {
 
 func (k *claim) leave() {
 	k.s.Helper()
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	k.expect("Leave", k.Leave(ctx, k.req.Name, k.req.ID), nil)
+	k.expect("Leave", k.s.call(k.calls(nil)["Leave"]), nil)
 }
 
 // tryBreak breaks the grant on any connection.
 func (k *claim) tryBreak(c *conn) error {
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	return c.Break(ctx, k.req.Name, k.req.ID)
+	return k.s.call(func(ctx context.Context) error { return c.Break(ctx, k.req.Name, k.req.ID) })
 }
 
 func (k *claim) renewal() store.Renewal {
 	return store.Renewal{Name: k.req.Name, ID: k.req.ID, TTL: k.req.TTL, Mode: k.req.Mode}
+}
+
+// renew makes renewals in one call.
+func (c *conn) renew(renewals ...store.Renewal) (out []store.Renewed, err error) {
+	err = c.s.call(func(ctx context.Context) (err error) { out, err = c.Renew(ctx, renewals); return err })
+	return out, err
 }
 
 // calls returns one call of each kind for the claim, under the identity that it has then, and an Acquire for another.
@@ -212,9 +211,7 @@ func (k *claim) renewed(want store.Status, tokens int) {
 	k.s.Helper()
 	r := k.renewal()
 	r.Tokens = tokens
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	out, err := k.Renew(ctx, []store.Renewal{r})
+	out, err := k.renew(r)
 	k.expect("Renew", err, nil)
 	if len(out) != 1 || out[0].Status != want || want == store.Extended && out[0].TTL <= 0 {
 		k.s.Fatalf("Renew: %+v, want one outcome with status %d", out, want)

@@ -72,7 +72,7 @@ func (s *suite) closeDuring(c *conn, after int, calls []func(ctx context.Context
 	enough := make(chan struct{})
 	for _, call := range calls {
 		wg.Go(func() {
-			ctx, cancel := s.bounded()
+			ctx, cancel := s.boundedFor(0)
 			defer cancel()
 			for {
 				err := call(ctx)

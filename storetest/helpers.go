@@ -82,13 +82,11 @@ func (s *suite) undo() {
 			}
 			c = spare
 		}
-		ctx, cancel := s.bounded()
+		end := c.Leave
 		if k.kept && s.caps.Features.Has(store.FeatureList) {
-			c.Break(ctx, k.req.Name, k.req.ID)
-		} else {
-			c.Leave(ctx, k.req.Name, k.req.ID)
+			end = c.Break
 		}
-		cancel()
+		s.call(func(ctx context.Context) error { return end(ctx, k.req.Name, k.req.ID) })
 		k.alive = false
 	}
 }
@@ -121,8 +119,11 @@ func (s *suite) eventually(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-func (s *suite) bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), patience)
+// call makes a call whose context ends when it returns.
+func (s *suite) call(f func(ctx context.Context) error) error {
+	ctx, cancel := s.boundedFor(0)
+	defer cancel()
+	return f(ctx)
 }
 
 // boundedFor returns the context of a wait for hand-offs, each of which may take until the next poll.

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,9 +103,7 @@ func (c *conn) pages(q store.Query, between func(page []store.Lock)) []store.Loc
 	c.s.Helper()
 	var locks []store.Lock
 	for {
-		ctx, cancel := c.s.bounded()
-		page, err := c.List(ctx, q)
-		cancel()
+		page, err := c.list(q)
 		if err != nil {
 			c.s.Fatalf("List: %v", err)
 		}
@@ -117,6 +116,11 @@ func (c *conn) pages(q store.Query, between func(page []store.Lock)) []store.Loc
 			between(page.Locks)
 		}
 	}
+}
+
+func (c *conn) list(q store.Query) (page store.Page, err error) {
+	err = c.s.call(func(ctx context.Context) (err error) { page, err = c.List(ctx, q); return err })
+	return page, err
 }
 
 func (c *conn) lookup(name string) store.Lock {

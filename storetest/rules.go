@@ -147,22 +147,15 @@ var undeclaredTests = []test{
 	{name: "List and Break are refused", lacks: store.FeatureList, run: func(s *suite) {
 		one := s.open()
 		a := one.exclusive(s.name()).granted()
-		ctx, cancel := s.bounded()
-		defer cancel()
-		if _, err := one.List(ctx, store.Query{Name: a.req.Name}); !errors.Is(err, store.ErrUnsupported) {
-			s.Errorf("List: %v, want ErrUnsupported", err)
-		}
-		if err := a.tryBreak(one); !errors.Is(err, store.ErrUnsupported) {
-			s.Errorf("Break: %v, want ErrUnsupported", err)
-		}
+		_, err := one.list(store.Query{Name: a.req.Name})
+		a.expect("List", err, store.ErrUnsupported)
+		a.expect("Break", a.tryBreak(one), store.ErrUnsupported)
 		a.extended()
 	}},
 	{name: "a release with Keep is refused and releases nothing", lacks: store.FeatureKeep, run: func(s *suite) {
 		a := s.open().exclusive(s.name()).granted()
 		for _, state := range []store.State{store.Done, store.Cooling} {
-			if err := a.tryRelease(store.Keep{State: state, For: s.long}); !errors.Is(err, store.ErrUnsupported) {
-				s.Errorf("Release: %v, want ErrUnsupported", err)
-			}
+			a.expect("Release", a.tryRelease(store.Keep{State: state, For: s.long}), store.ErrUnsupported)
 		}
 		a.extended()
 	}},

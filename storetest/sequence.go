@@ -247,8 +247,6 @@ func (q *sequence) unwatch(c *client) error {
 			limit = min(limit, left)
 		}
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case err := <-c.waiting:
 		c.woken = must
@@ -256,7 +254,7 @@ func (q *sequence) unwatch(c *client) error {
 			return fmt.Errorf("a client whose turn has not come is woken")
 		}
 		return wrongWait(err, nil)
-	case <-timer.C:
+	case <-time.After(limit):
 	}
 	if must {
 		return fmt.Errorf("a client whose turn has come is not woken: Wait has not returned for %v", limit)

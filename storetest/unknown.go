@@ -44,9 +44,7 @@ var unknownTests = []test{
 			if i%10 == 0 { // as after a lost reply
 				c = two
 			}
-			ctx, cancel := s.bounded()
-			defer cancel()
-			out, err := c.Renew(ctx, []store.Renewal{r})
+			out, err := c.renew(r)
 			if err == nil && out[0].Status == store.Gone {
 				return errors.New("a grant that is held is reported as gone")
 			}
@@ -128,9 +126,7 @@ func cancelledUnderLoad(s *suite) {
 			time.Sleep(hold)
 			return true, k.tryRelease(store.Keep{})
 		}
-		ctx, cancel = s.bounded()
-		defer cancel()
-		return false, k.Leave(ctx, k.req.Name, k.req.ID)
+		return false, s.call(k.calls(nil)["Leave"])
 	}
 	// The number of calls is bounded because fake time stands still while goroutines are busy.
 	var hurry, rest sync.WaitGroup
