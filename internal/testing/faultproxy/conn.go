@@ -32,8 +32,14 @@ func newConn(p *Proxy, client net.Conn) *conn {
 func (c *conn) run() {
 	defer c.abort()
 	server, err := c.dial()
-	if err != nil || !c.connected(server) {
+	if err != nil {
 		return
+	}
+	c.proxy.mu.Lock()
+	c.server = server
+	c.proxy.mu.Unlock()
+	if c.life.Err() != nil {
+		return // and reset the connection to the server too
 	}
 	toServer, toClient := c.pipes[c.proxy.ToServer], c.pipes[c.proxy.ToClient]
 	var work sync.WaitGroup
@@ -61,19 +67,6 @@ func (c *conn) dial() (net.Conn, error) {
 		case <-time.After(dialPause):
 		}
 	}
-}
-
-// connected records the connection to the server, and reports whether the client's connection is
-// still open. If it is not, connected resets the connection to the server.
-func (c *conn) connected(server net.Conn) bool {
-	c.proxy.mu.Lock()
-	defer c.proxy.mu.Unlock()
-	if c.life.Err() != nil {
-		reset(server)
-		return false
-	}
-	c.server = server
-	return true
 }
 
 func (c *conn) abort() {

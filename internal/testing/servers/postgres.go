@@ -225,16 +225,10 @@ func queryPostgres(addr, sql string) (rows [][]string, err error) {
 	const protocol = 3 << 16
 	startup := binary.BigEndian.AppendUint32(nil, protocol)
 	startup = append(startup, "user\x00postgres\x00database\x00postgres\x00\x00"...)
-	if err := writeMessage(conn, 0, startup); err != nil {
+	if _, err := exchange(conn, 0, startup); err != nil {
 		return nil, err
 	}
-	if _, err := readUntilReady(conn); err != nil {
-		return nil, err
-	}
-	if err := writeMessage(conn, 'Q', append([]byte(sql), 0)); err != nil {
-		return nil, err
-	}
-	rows, err = readUntilReady(conn)
+	rows, err = exchange(conn, 'Q', append([]byte(sql), 0))
 	writeMessage(conn, 'X', nil)
 	return rows, err
 }
@@ -249,15 +243,18 @@ func writeMessage(w io.Writer, kind byte, body []byte) error {
 	return err
 }
 
-// readUntilReady reads the reply up to the point where the server waits for the next statement.
-func readUntilReady(r io.Reader) (rows [][]string, err error) {
+// exchange sends a message, and reads the reply up to the point where the server waits for the next statement.
+func exchange(conn net.Conn, kind byte, message []byte) (rows [][]string, err error) {
+	if err := writeMessage(conn, kind, message); err != nil {
+		return nil, err
+	}
 	for {
 		var head [5]byte
-		if _, err := io.ReadFull(r, head[:]); err != nil {
+		if _, err := io.ReadFull(conn, head[:]); err != nil {
 			return nil, err
 		}
 		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
-		if _, err := io.ReadFull(r, body); err != nil {
+		if _, err := io.ReadFull(conn, body); err != nil {
 			return nil, err
 		}
 		switch head[0] {

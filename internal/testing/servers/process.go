@@ -78,16 +78,13 @@ func must(t testing.TB, err error) {
 
 func lookup(t testing.TB, prog program) string {
 	t.Helper()
-	for _, dir := range prog.paths {
+	for _, dir := range slices.Concat(prog.paths, []string{""}) { // the last is PATH
 		if path, err := exec.LookPath(filepath.Join(dir, prog.binary)); err == nil {
 			return path
 		}
 	}
-	path, err := exec.LookPath(prog.binary)
-	if err != nil {
-		t.Fatalf("%s is not installed; run: make deps", prog.binary)
-	}
-	return path
+	t.Fatalf("%s is not installed; run: make deps", prog.binary)
+	return ""
 }
 
 func (prog *program) command(path, dir string) *exec.Cmd {

@@ -44,7 +44,17 @@ func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
 		c.Nodes = append(c.Nodes, r)
 	}
 	startAll(c.Nodes...)
-	c.join()
+	for i, r := range c.Nodes {
+		r.Must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)) // without epochs the nodes have to agree on them first
+		if i < clusterPrimaries {
+			first, end := clusterSlots*i/clusterPrimaries, clusterSlots*(i+1)/clusterPrimaries
+			r.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(end-1))
+		}
+		for _, other := range c.Nodes[:i] { // all pairs, because gossip would take longer
+			r.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.Port), strconv.Itoa(other.bus))
+		}
+	}
+	pollEach(t, c.Nodes, c.knowsAll)
 	for i, replica := range c.Nodes[clusterPrimaries:] {
 		replica.Must("CLUSTER", "REPLICATE", c.Nodes[i].Must("CLUSTER", "MYID").(string))
 	}
@@ -58,35 +68,19 @@ func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
 	return c
 }
 
-// join forms a Cluster of the nodes. The first three nodes share the slots.
-func (c *Cluster) join() {
-	c.t.Helper()
-	for i, r := range c.Nodes {
-		r.Must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)) // without epochs the nodes have to agree on them first
-		if i < clusterPrimaries {
-			first, end := clusterSlots*i/clusterPrimaries, clusterSlots*(i+1)/clusterPrimaries
-			r.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(end-1))
-		}
-		for _, other := range c.Nodes[:i] { // all pairs, because gossip would take longer
-			r.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.Port), strconv.Itoa(other.bus))
-		}
+// knowsAll returns an error unless a node has shaken hands with all others and knows all slots.
+func (c *Cluster) knowsAll(r *Redis) error {
+	info, err := r.fields("CLUSTER", "INFO")
+	if err != nil {
+		return err
 	}
-	pollEach(c.t, c.Nodes, func(r *Redis) error { // until it has shaken hands with all others
-		info, err := r.fields("CLUSTER", "INFO")
-		if err != nil {
-			return err
-		}
-		text, err := r.Do("CLUSTER", "NODES")
-		if err != nil {
-			return err
-		}
-		nodes, slots := info["cluster_known_nodes"], info["cluster_slots_assigned"]
-		if strings.Contains(fmt.Sprint(text), "handshake") || nodes != strconv.Itoa(len(c.Nodes)) ||
-			slots != strconv.Itoa(clusterSlots) {
-			return fmt.Errorf("%s knows %s nodes and %s slots", r.Addr(), nodes, slots)
-		}
-		return nil
-	})
+	text, err := r.Do("CLUSTER", "NODES")
+	nodes, slots := info["cluster_known_nodes"], info["cluster_slots_assigned"]
+	if err == nil && (strings.Contains(fmt.Sprint(text), "handshake") ||
+		nodes != strconv.Itoa(len(c.Nodes)) || slots != strconv.Itoa(clusterSlots)) {
+		err = fmt.Errorf("%s knows %s nodes and %s slots", r.Addr(), nodes, slots)
+	}
+	return err
 }
 
 // AwaitOK waits until all running nodes report a healthy Cluster, and replicas follow a primary.
