@@ -237,36 +237,25 @@ func (k *claim) above(token int64) {
 	}
 }
 
-// is expects that a record belongs to the claim.
-func (k *claim) is(h store.Holder, state store.State) {
+// is expects that a record is the grant of the claim.
+func (k *claim) is(h store.Holder) {
 	k.s.Helper()
 	want := store.Holder{
 		ID: k.req.ID, Owner: k.req.Owner, Meta: k.req.Meta, Mode: k.req.Mode,
-		Weight: k.req.Weight, Token: k.ans.Token, State: state, Age: h.Age, Left: h.Left,
+		Weight: k.req.Weight, Token: k.ans.Token, State: store.Held, Age: h.Age, Left: h.Left,
 	}
 	if h != want {
 		k.s.Fatalf("holder:\n got %+v\nwant %+v", h, want)
 	}
 }
 
-// refuses expects that the rival is refused because of this claim alone.
-func (k *claim) refuses(rival *claim, state store.State) {
+// alone expects that a call returned the claim as the only holder.
+func (k *claim) alone(call string, holders []store.Holder) {
 	k.s.Helper()
-	r := rival.refused()
-	if len(r.Holders) != 1 {
-		k.s.Fatalf("refused because of %d holders, want 1", len(r.Holders))
+	if len(holders) != 1 {
+		k.s.Fatalf("%s: %d holders, want 1: %+v", call, len(holders), holders)
 	}
-	k.is(r.Holders[0], state)
-}
-
-// listed expects that the claim is listed as the only holder of its name.
-func (k *claim) listed(c *conn, state store.State) {
-	k.s.Helper()
-	l := c.lookup(k.req.Name)
-	if len(l.Holders) != 1 {
-		k.s.Fatalf("%d holders are listed, want 1: %+v", len(l.Holders), l)
-	}
-	k.is(l.Holders[0], state)
+	k.is(holders[0])
 }
 
 // drive asks, waits for a wake-up or for Again, and asks again, from any goroutine, as the core does.

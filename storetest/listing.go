@@ -26,7 +26,7 @@ var listingTests = []test{
 			if claims[h.ID] == nil {
 				s.Fatalf("holder %+v is unknown or listed twice", h)
 			}
-			claims[h.ID].is(h, store.Held)
+			claims[h.ID].is(h)
 			delete(claims, h.ID)
 		}
 		if len(claims) != 0 || l.Limit != 0 {

@@ -67,7 +67,7 @@ var namesTests = []test{
 		one, two, _ := s.open2()
 		names := s.hardNames()
 		for _, a := range one.takeAll(names) {
-			a.listed(two, store.Held)
+			a.alone("List", two.lookup(a.req.Name).Holders)
 		}
 		s.same(two.pages(store.Query{Prefix: s.base, Limit: 7}, nil), withPrefix(names, s.base))
 	}},
@@ -88,15 +88,12 @@ var namesTests = []test{
 		long := strings.Repeat("é", store.MaxText/2)
 		for _, text := range append(slices.Clone(hardEndings), long, strings.Repeat("x", store.MaxText)) {
 			name := s.name()
-			a := one.exclusive(name)
-			a.req.Owner, a.req.Meta = text, long
-			a.granted()
-			a.refuses(two.exclusive(name), store.Held)
-			a.release()
-			a = one.exclusive(name)
-			a.req.Owner, a.req.Meta = "", text
-			a.granted()
-			a.refuses(two.exclusive(name), store.Held)
+			for _, texts := range [][2]string{{text, long}, {"", text}} {
+				a := one.exclusive(name)
+				a.req.Owner, a.req.Meta = texts[0], texts[1]
+				a.granted().alone("Acquire", two.exclusive(name).refused().Holders)
+				a.release()
+			}
 		}
 	}},
 }
