@@ -86,13 +86,6 @@ func (r *Redis) hurry() error {
 	return err
 }
 
-// patient restores a longer publish period. A Sentinel demotes a promoted replica if it has not heard of the
-// failover within four of them, which must be longer than a busy machine takes.
-func (r *Redis) patient() error {
-	_, err := r.Do("SENTINEL", "DEBUG", "publish-period", "2000")
-	return err
-}
-
 // Addrs returns the addresses of the Sentinels.
 func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
 
@@ -126,7 +119,12 @@ func (g *SentinelGroup) AwaitSentinels() {
 	pollEach(g.t, g.Sentinels, func(s *Redis) error {
 		return knowsAll(s, len(awake(g.Nodes))-1, len(awake(g.Sentinels))-1)
 	})
-	pollEach(g.t, g.Sentinels, (*Redis).patient)
+	// A Sentinel demotes a promoted replica if it has not heard of the failover within four publish periods,
+	// which must be longer than a busy machine takes.
+	pollEach(g.t, g.Sentinels, func(s *Redis) error {
+		_, err := s.Do("SENTINEL", "DEBUG", "publish-period", "2000")
+		return err
+	})
 }
 
 func (g *SentinelGroup) primary() (*Redis, error) {

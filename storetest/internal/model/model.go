@@ -65,12 +65,11 @@ func (s *state) clone() *state {
 }
 
 func (s *state) holder(id store.ID) *holder {
-	for i := range s.holders {
-		if s.holders[i].ID == id {
-			return &s.holders[i]
-		}
+	i := slices.IndexFunc(s.holders, func(h holder) bool { return h.ID == id })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &s.holders[i]
 }
 
 // grant returns the holder of that identity unless it is a kept record.
