@@ -53,6 +53,7 @@ type contextEnd struct {
 type contextKey struct {
 	done  <-chan struct{} // of the parents
 	known bool            // package context can find their nearest ancestor that can be cancelled
+	last  bool            // the channel of the context is what Done returns
 }
 
 // Context returns a context that ends with parent or with the lease, with a cause that
@@ -70,8 +71,10 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	return &leaseContext{Context: parent, end: l.p.contextEnd(source, key), lease: l}
 }
 
-// doneKey is the key of the contextEnd whose channel Done returns. It has no parent.
-var doneKey = contextKey{done: make(chan struct{})}
+// doneContext returns a context whose channel Done returns. It ends with parent, or as the last one with the lease.
+func (p *part) doneContext(parent context.Context) context.Context {
+	return p.contextEnd(parent, contextKey{done: parent.Done(), last: true})
+}
 
 // contextEnd returns a context that ends with parent or with the lease. Calls with the same key
 // share one, so that a long lease does not collect one for each call.

@@ -247,16 +247,13 @@ func (e *ending) add(p *part) {
 }
 
 func (e ending) signal(why error) {
-	for _, contexts := range e {
-		for key, end := range contexts {
-			if key != doneKey {
-				end.cancel(why)
+	for _, last := range []bool{false, true} { // Done last, because a goroutine that waits for it may check its contexts
+		for _, contexts := range e {
+			for key, end := range contexts {
+				if key.last == last {
+					end.cancel(why)
+				}
 			}
-		}
-	}
-	for _, contexts := range e { // Done last, because a goroutine that waits for it may check its contexts
-		if end, ok := contexts[doneKey]; ok {
-			end.cancel(why)
 		}
 	}
 }

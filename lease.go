@@ -38,7 +38,7 @@ func (l *Lease) Deadline() time.Time { return l.p.h.c.base.Add(l.p.h.g.Deadline(
 
 // Done returns a channel that is closed when the lease is lost or unlocked, or the client closed.
 func (l *Lease) Done() <-chan struct{} {
-	return l.p.contextEnd(context.Background(), doneKey).Done()
+	return l.p.doneContext(context.Background()).Done()
 }
 
 // Err returns nil while the lease is held, an error that matches ErrLost after a loss,

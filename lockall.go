@@ -14,9 +14,6 @@ import (
 // A LeaseSet is several locks held together.
 type LeaseSet struct {
 	leases []*Lease // in order of their names
-
-	once sync.Once
-	done <-chan struct{}
 }
 
 // LockAll takes all the names or none. It takes them in sorted order, so that two calls that share
@@ -86,12 +83,11 @@ func (s *LeaseSet) Lease(name string) *Lease {
 
 // Done returns a channel that is closed when the first of the leases ends.
 func (s *LeaseSet) Done() <-chan struct{} {
-	s.once.Do(func() {
-		done := make(chan struct{})
-		context.AfterFunc(s.Context(context.Background()), func() { close(done) }) // after the other contexts of the lease
-		s.done = done
-	})
-	return s.done
+	ctx := context.Background()
+	for _, l := range s.leases {
+		ctx = l.p.doneContext(ctx)
+	}
+	return ctx.Done()
 }
 
 // Err returns nil while all leases are held, or the error of the first, by name, that has ended.

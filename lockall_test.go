@@ -63,6 +63,36 @@ func TestLockAll(t *testing.T) {
 			}
 			wg.Wait()
 		},
+		"Done is closed before the next holder, and after the contexts": func(w *world) {
+			for range 100 {
+				set, err := w.lockAll()
+				must(w, err)
+				ctx, done := set.Context(w.Context()), set.Done()
+				early := make(chan bool, 1)
+				go func() {
+					<-done
+					early <- ctx.Err() == nil
+				}()
+				next := make(chan bool, 2)
+				go func() {
+					for _, name := range []string{"x", "y"} {
+						lease, err := w.other.Lock(context.Background(), name)
+						must(w, err)
+						next <- isDone(done)
+						must(w, lease.Unlock(context.Background()))
+					}
+				}()
+				synctest.Wait()
+				must(w, set.Unlock(w.Context()))
+				if x, y := <-next, <-next; !x || !y {
+					w.Fatal("the next holder has the name, and Done is open")
+				}
+				if <-early {
+					w.Fatal("Done is closed, and the context has not ended")
+				}
+				synctest.Wait()
+			}
+		},
 		"the loss of one name ends the whole set": func(w *world) {
 			set, err := w.lockAll()
 			must(w, err)
