@@ -242,8 +242,12 @@ func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.
 	if err == nil && out.Status != store.Extended {
 		return answer, false, a.look(ctx) // it has changed just now
 	}
-	if err == nil && waiter != nil {
+	switch {
+	case err != nil:
+	case waiter != nil:
 		err = a.leaveQueue(ctx)
+	default: // an attempt without a reply was granted, and left the queue
+		a.dropPlace(ctx)
 	}
 	return store.Answer{Token: own.firstToken(), Tokens: own.Tokens, TTL: out.TTL, Waiters: a.snap.others()}, err == nil, err
 }

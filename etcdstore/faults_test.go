@@ -266,6 +266,27 @@ func TestALostReplyToARenewalWithTokensIsNotALostLock(t *testing.T) {
 	must(t, near, suites.Queued("a"), 1)
 }
 
+func TestNothingStaysOfAWaiterWhoseGrantGotNoReply(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	first, req := suites.Request("a"), suites.Queued("a")
+	must(t, near, first, 0)
+	must(t, far, req, 1)
+	suites.Release(t, near, first)
+	lose(t, proxy, look, []byte(req.ID.String()), func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
+	if a := eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, req) }); !a.Granted() {
+		t.Fatalf("%+v after a lost reply", a)
+	}
+	suites.Release(t, far, req)
+	far.mu.Lock()
+	defer far.mu.Unlock()
+	far.waits.mu.Lock()
+	defer far.waits.mu.Unlock()
+	if claims, waits := len(far.claims), len(far.waits.all); claims+waits > 0 {
+		t.Errorf("%d claims and %d waits are left", claims, waits)
+	}
+}
+
 // hold sends a call and keeps it in the network until Heal.
 func hold(proxy *faultproxy.Proxy, mark string, call func() error) <-chan error {
 	seen, done := make(chan struct{}), make(chan error, 1)
