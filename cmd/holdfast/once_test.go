@@ -91,7 +91,7 @@ func TestOnceDoesNotRecordAJobThatWasKilled(t *testing.T) {
 	} {
 		limit := "1h"
 		if name == "after its timeout" {
-			limit = "3s"
+			limit = "8s"
 		}
 		p := s.start("once", "--keep", "1h", "--ttl", lostTTL, "--max-hold", limit, name, "-c", `touch "$DIR/$HOLDFAST_NAME"; exec sleep 60`)
 		s.exists(name)
