@@ -107,7 +107,7 @@ test-faults: deps testreport
 testreport:
 	@go build -o .bin/ ./internal/tools/testreport
 
-# Only these packages have files for one platform. GitHub vets all packages on macOS and Windows.
+# These packages have the most files for one platform. GitHub vets all packages on macOS and Windows.
 platforms:
 	@for p in $(PLATFORMS); do \
 		echo "== vet for $$p"; \

@@ -38,7 +38,8 @@
 // Errors are tested with errors.Is. The comment of a method names only errors that are particular to
 // it. Besides these, calls return:
 //
-//   - [ErrInvalid] for bad input, before the store is touched.
+//   - [ErrInvalid] for bad input, before the store is touched. It is also returned if the name is in use with
+//     another limit, or by a newer version of Holdfast.
 //   - [ErrUnsupported] if the store lacks a feature that the call or one of its options needs.
 //   - [ErrUnavailable] if the store does not answer or fails.
 //   - [ErrClosed] after [Client.Close].

@@ -23,7 +23,8 @@
 // it has begun. A store that does not answer at all is asked again after the same two seconds. A
 // listing ends after 10,000 names or ten seconds, and the page then says how many names were read.
 // A search by prefix then lists the names under that prefix; filters and orders apply to the names
-// that were read. The page of any other lock reads that lock alone. While no page is open, nothing is read.
+// that were read. The page of a lock that is not in the listing reads only that lock.
+// While no page is open, nothing is read.
 //
 // With 1,000 locks on Redis, an open page causes 500 calls a second: one for each lock, every two
 // seconds. The health endpoint asks the store at most once a second.

@@ -100,8 +100,9 @@
 // place in the queue, or only keep their place. A client that is stopped within one keeps the rows of its
 // names locked until the server ends its connection, after 20 seconds. Calls on those names fail
 // meanwhile, with an error that says so, and waiters that have to be granted or removed may lose their
-// places. Every five seconds one of these calls waits for a second. Calls and renewals of other names that
-// share its transaction are late by that second. Use a TTL of several seconds, so that this costs no other lease.
+// places. Every five seconds, one of these calls waits a full second for the row. That delays the calls and
+// renewals of other names in the same transaction by a second. Use a TTL of several seconds, so that this
+// costs no other lease.
 //
 // While a backup locks the tables, no lease can be renewed, and those whose TTL ends are lost. FLUSH TABLES
 // WITH READ LOCK locks them, and so does mysqldump unless it is called with --single-transaction.

@@ -62,16 +62,16 @@
 //
 // # Undoing
 //
-// All messages of one identity to one node that create or end a vote are sent one after the other, each
-// when the previous one was answered or has failed. A vote that is about to be given back does not count
+// Messages that create or end a vote are sent one after the other for each identity and node: the next one
+// is sent when the previous one was answered or has failed. A vote that is about to be given back does not count
 // (rule Voted). A message that ends a vote and was not answered may be executed at any time, so the client
 // does not use that node for that identity (rule Order). It repeats the message until the node answers, and
 // for a minute after the last message that the node may execute late, but for at most 10 minutes in all. If
 // the caller repeats a release, the answer of the node counts at once, and so does a record that an earlier
 // call has kept. A request that was never sent is not undone.
 //
-// Messages of one client about one name to one node are sent in order, too. A call that does not return in
-// twice its time limit is not waited for, but its name does not use the node before it returns.
+// Messages of one client about one name to one node are sent in order, too. The client stops waiting
+// for a call after twice its time limit. Its name does not use the node until the call returns.
 //
 // # Delayed restart
 //

@@ -104,8 +104,8 @@
 //	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the grants of such holders end, in ms
 //	GET holdfast:token               the last token given
 //
-// Or use "holdfast ls" and "holdfast show NAME". All keys except the counter expire at the latest after the
-// last call for the name plus 1.25 times the TTL or the heartbeat, whichever is longer.
+// Or use "holdfast ls" and "holdfast show NAME". All keys except the counter, and those of [Fenced], expire at the
+// latest after the last call for the name plus 1.25 times the TTL or the heartbeat, whichever is longer.
 //
 // # Rights
 //

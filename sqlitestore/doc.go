@@ -59,7 +59,7 @@
 // The process that releases a name wakes the next waiter with a datagram: to an abstract Unix
 // socket on Linux, to a loopback UDP port on other systems. Neither needs a file, and both
 // disappear with their process. A store listens, with one goroutine, while it has waiters and
-// for up to four seconds after that. Processes that cannot reach each other in this way, such
+// for up to two seconds after that. Processes that cannot reach each other in this way, such
 // as containers that share a volume but have separate networks, still get their turn: waiters
 // also ask on their own, at least every two thirds of a second. A waiter that dies keeps its
 // place for two seconds.

@@ -60,7 +60,7 @@ var packages = map[string][]string{
 	"memstore":    {"memory"},
 	"sqlitestore": {"sqlite"},
 	"mysqlstore":  {"mysql"},
-	"redisstore":  {"redis", "rediss", "redis+sentinel", "redis+cluster", "quorum+redis", "quorum+rediss"},
+	"redisstore":  {"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "quorum+redis", "quorum+rediss"},
 	"etcdstore":   {"etcd", "etcds"},
 	"pgstore":     {"postgres", "postgresql"},
 	"zkstore":     {"zk", "zks"},

@@ -35,8 +35,8 @@
 // ticks, 4 s to 40 s.
 //
 //   - A TTL is at most four fifths of it. A lease that asks for more gets four fifths, which is 32 s of a
-//     session of 40 s, and the client logs that once. The rest is a margin, because servers tell their leader
-//     only once in half a tick which sessions are alive.
+//     session of 40 s. Lease.Deadline shows it, and the command prints a message. The rest is a margin,
+//     because servers tell their leader only once in half a tick which sessions are alive.
 //   - A shorter TTL is enforced by the holder's process, which removes grants that were not renewed. If the
 //     process dies or is cut off, its locks and its places in queues last until its session ends. In that case
 //     others wait for the time in the parameter session, not for the TTL. Until then a listing shows the
@@ -44,7 +44,8 @@
 //
 // Choose a session that is longer than an election takes (some seconds), and short enough to wait for after a
 // holder crashed: 10 to 40 seconds suit most programs. A holder knows at its deadline, on its own clock, that
-// its lease is lost. A client leaves a server that does not reply for 1.5 s.
+// its lease is lost. A client leaves a server that does not reply for 1.5 s, or for 4 s if the URL names only
+// one.
 //
 // # Tokens
 //

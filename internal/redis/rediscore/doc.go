@@ -10,7 +10,8 @@
 //	                                for
 //	         complete  acquire.lua  otherwise
 //	release  plain     plain.lua    taken by the plain lane less than 2 ms    if others wait, or the grant
-//	                                ago, nothing to keep closed               is gone
+//	                                ago, or at any time at a node of a        is gone
+//	                                quorum; nothing to keep closed
 //	         complete  release.lua  otherwise
 //	renew    plain     extend.lua   taken by the plain lane, no tokens        if it has expired
 //	                                wanted, no floor; or exclusive, no
