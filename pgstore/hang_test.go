@@ -335,7 +335,7 @@ func TestErrorsOfSettingsSayWhatToDo(t *testing.T) {
 	unlock := lockRow(t, p.URL(), "blocked")
 	for what, says := range map[string]string{
 		"lock_timeout%3D100":      "another session has locked the row", // the functions have a lock_timeout of their own
-		"statement_timeout%3D100": "statement_timeout is too short",
+		"statement_timeout%3D400": "statement_timeout is too short",     // less than the lock_timeout of the functions
 	} {
 		short := open(t, p.URL()+"&options=-c%20"+what)
 		_, err := short.Acquire(t.Context(), request("blocked"))
