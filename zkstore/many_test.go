@@ -27,6 +27,7 @@ func TestWaitersOfOneName(t *testing.T) {
 		{"a waiter is not woken with the next one", quiet},
 		{"a waiter is granted at its first node after three late joins", late},
 		{"a waiter does not wait at the node of an attempt that does not", tried},
+		{"an attempt that joined between readers or permits is not granted beside them", triedBetween},
 		{"the last waiter stays though a holder leaves while it reads", lastPlace},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
@@ -144,6 +145,27 @@ func tried(t *testing.T, s *Store, name string) {
 	}
 	if answer := try(t, s, asking(name, store.Shared, 0)); answer.Granted() || answer.Refusal.Waiters != 1 {
 		t.Errorf("%+v, want a place behind the writer", answer)
+	}
+}
+
+// The list was empty when an exclusive attempt decided to join. Its join arrived behind a holder.
+func triedBetween(t *testing.T, s *Store, name string) {
+	for mode, limit := range map[store.Mode]int{store.Shared: 0, store.Permits: 3} {
+		one := name + mode.String()
+		first, once := ask(t, s, 1, one, mode, limit)[0], request(one)
+		join(t, s, 1, func() store.Request { return once })
+		second := asking(one, mode, limit)
+		beside := try(t, s, second)
+		suites.Release(t, s, first)
+		answer := try(t, s, once)
+		if beside.Granted() {
+			t.Errorf("%s: granted behind an exclusive attempt, which is granted then: %v", mode, answer.Granted())
+			continue
+		}
+		suites.Release(t, s, once)
+		if err := s.Wait(within(t), one, second.ID); err != nil || !try(t, s, second).Granted() {
+			t.Errorf("%s: %v, want a grant after the attempt", mode, err)
+		}
 	}
 }
 

@@ -273,10 +273,10 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 // error is errChanged if that one has left, because a kept record may have taken its place. The error
 // matches ErrInvalid if the request can never be combined with another one.
 func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request) (bool, error) {
-	weight, alike := 0, true
+	weight := 0
 	for j, n := range q.nodes {
 		if j < i {
-			weight, alike = weight+n.weight, alike && n.mode == req.Mode
+			weight += n.weight
 		}
 		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.mode, n.limit); err != nil && n.id != req.ID {
 			return false, err
@@ -292,8 +292,8 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 			return false, changed(err)
 		}
 		rec := recs[0].record
-		if !rec.granted && q.nodes[j].try {
-			continue // a single attempt, which will be granted or removed
+		if !rec.granted && q.nodes[j].try && rec.Mode == req.Mode {
+			continue // a single attempt, which will be removed, or granted beside this request
 		}
 		if err := store.Mixes(req.Name, req.Mode, req.Limit, rec.Mode, rec.Limit); err != nil || !rec.granted {
 			return false, err
@@ -301,8 +301,8 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 		u.Add(rec.Mode, weight, rec.Limit) // all holders in front have this mode
 		return u.Admits(req.Mode, req.Weight, req.Limit), nil
 	}
-	u.Add(req.Mode, weight, req.Limit) // single attempts, none of which is granted yet
-	return alike && u.Admits(req.Mode, req.Weight, req.Limit), nil
+	u.Add(req.Mode, weight, req.Limit) // single attempts of this mode, none of which is granted yet
+	return u.Admits(req.Mode, req.Weight, req.Limit), nil
 }
 
 // holders counts the holders of a name, and reads the records of up to most of them. A holder that has left
