@@ -117,7 +117,7 @@ func (s *Store) removeExpired(ctx context.Context, c *claim, version int32) erro
 // servers.
 func (s *Store) removeKept(ctx context.Context, c *claim) error {
 	var page store.Page
-	err := s.listName(ctx, c.parent, c.Name, &page)
+	err := s.listName(ctx, c.parent, &page)
 	for _, lock := range page.Locks {
 		if slices.ContainsFunc(lock.Holders, func(h store.Holder) bool { return h.ID == c.ID && h.State != store.Held }) {
 			return errChanged

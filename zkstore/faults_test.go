@@ -78,6 +78,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"a holder is listed with its token after many segments were added", listedAfterSegments},
 		{"a dead holder is listed for as long as it excludes others", listedWhenDead},
 		{"a waiter is woken when its session is resumed", wokenByResumption},
+		{"a listing from far away takes a few round trips", listedFromAfar},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -337,5 +338,27 @@ func wokenByResumption(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	if now := waits.currentSession(); now != session {
 		t.Errorf("session %x, then %x: the session was not resumed", session, now)
+	}
+}
+
+// A page has 100 names, and a client gives it three seconds.
+func listedFromAfar(t *testing.T, server *servers.ZooKeeper, root string) {
+	const n = 150
+	near, proxy := openQuick(t, "zk://"+server.Addr()+root), faultproxy.Start(t, server.Addr())
+	for i := range n {
+		if name := fmt.Sprint("a", i); !try(t, near, request(name)).Granted() {
+			t.Fatalf("%s is held", name)
+		}
+	}
+	far := suites.Client(t, openQuick(t, "zk://"+proxy.Addr()+root))
+	proxy.ToClient.Delay(20 * time.Millisecond)
+	listed := 0
+	for _, err := range far.List(within(t), "") {
+		if listed++; err != nil {
+			t.Fatalf("after %d names: %v", listed-1, err)
+		}
+	}
+	if listed != n {
+		t.Errorf("%d names are listed, want %d", listed, n)
 	}
 }
