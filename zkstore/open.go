@@ -1,9 +1,11 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -120,7 +122,8 @@ func (s *Store) begin(ctx context.Context) (err error) {
 		}
 	}
 	if err != nil && err == ctx.Err() {
-		return fmt.Errorf("no server has begun a session: %w (%v); check that a majority of the servers is up and can be reached", err, s.wire.Failure())
+		failure := cmp.Or(s.wire.Failure(), errors.New("no reply from the servers"))
+		return fmt.Errorf("%w: %w; check that a majority of the servers is up and can be reached", failure, err)
 	}
 	return s.explain(err)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,9 @@ func openUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	_, err := store.Open(ctx, "zk://"+proxy.Addr()+root)
 	if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > requestLimit {
 		t.Errorf("%v after %v, want the end of the context after %v", err, took, requestLimit/4)
+	}
+	if text := fmt.Sprint(err); strings.Contains(text, "nil") || !strings.Contains(text, "no reply") {
+		t.Errorf("%s, want that there was no reply", text)
 	}
 }
 
