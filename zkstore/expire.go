@@ -101,7 +101,8 @@ func (s *Store) removeExpired(ctx context.Context, c *claim, version int32) erro
 	s.mu.Lock()
 	ours, renewed := exists.Stat.EphemeralOwner == s.session, exists.Stat.Version != version
 	if ours && renewed && s.claims[c.Key] == c {
-		s.adopt(c, &exists.Stat)
+		c.version, c.zxid = exists.Stat.Version, exists.Stat.Mzxid
+		s.arm(c, s.lifeOf(c))
 	}
 	s.mu.Unlock()
 	switch {

@@ -69,6 +69,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"a request that joined twice leaves nothing", joinedTwice},
 		{"a grant whose renewals no longer have a caller ends with its TTL", renewedUnheard},
+		{"a renewal whose reply was lost does not set the clock back", renewedLongAgo},
 		{"opening a store ends with its context", openUnheard},
 		{"opening a store survives the loss of its connection", openedThroughACut},
 		{"a take-over whose reply was lost ends with its TTL", takenOverUnheard},

@@ -156,8 +156,8 @@ func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 	s.session = id
 }
 
-// adopt records a node of this session with its Stat, and starts its timer. The caller holds the mutex and
-// handles replies in their order, so the current session is the one that created the node.
+// adopt records a node of this session with the Stat of its last write, from the reply to it, and starts its
+// timer. The caller holds the mutex and handles replies in their order, so this session created the node.
 func (s *Store) adopt(c *claim, stat *wire.Stat) {
 	if old := s.claims[c.Key]; old != nil && old != c {
 		s.forgetLocked(old)

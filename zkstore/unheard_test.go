@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
@@ -94,6 +95,31 @@ func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	proxy.Heal()
 	suites.Eventually(t, "the grant does not end", func() bool { return try(t, other, request(req.Name)).Granted() })
+}
+
+// The grant ends for its client, which then reads that the node was written, and when.
+func renewedLongAgo(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	admin := connect(t, server.Addr())
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=5m")
+	req := request("a")
+	req.TTL = 3 * time.Second
+	try(t, s, req)
+	c := s.claimOf(wake.Key{Name: req.Name, ID: req.ID})
+	proxy.Lose(t, has(req.ID), func(ctx context.Context) error {
+		_, err := s.Renew(ctx, []store.Renewal{suites.Renewal(req)})
+		return err
+	}, func() (string, error) {
+		exists := &wire.Call{Op: wire.Exists(c.path(), false)}
+		err := admin.Do(t.Context(), exists)
+		return fmt.Sprint(exists.Stat.Version), err
+	})
+	end := c.endsAt(s)
+	suites.Eventually(t, "the renewal is not noticed", func() bool { return c.endsAt(s) != end })
+	now, err := s.now(within(t))
+	if behind := time.Since(time.UnixMilli(now)); err != nil || behind > req.TTL/2 {
+		t.Errorf("the servers' clock is %v behind, %v", behind, err)
+	}
 }
 
 // A grant of another handle is taken over by a request whose reply is lost. The request is not
