@@ -66,6 +66,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"a node that was taken over outlives the session it came from", takenOver},
 		{"nothing is left of many names", manyNames},
 		{"the outcome of a renewal at the deadline is true", lastMoment},
+		{"a renewal for tokens never returns an earlier block", overlapping},
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"a request that joined twice leaves nothing", joinedTwice},
 		{"a grant whose renewals no longer have a caller ends with its TTL", renewedUnheard},

@@ -56,6 +56,39 @@ func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 	t.Logf("%d of %d in time", extended.Load(), workers*rounds)
 }
 
+// A renewal read the record before one for tokens wrote it, and writes it back after that.
+func overlapping(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	admin := connect(t, server.Addr())
+	s := openQuick(t, "zk://"+proxy.Addr()+root)
+	req := request("a")
+	first := try(t, s, req)
+	join(t, s, 1, func() store.Request { return request("a") }) // so that the renewal for tokens reads the queue
+	c := s.claimOf(wake.Key{Name: req.Name, ID: req.ID})
+	rec, _ := s.state(c)
+	held := make(chan struct{})
+	proxy.ToServer.When(
+		func(seen []byte) bool { return bytes.Count(seen, []byte(c.parent+"\x00")) > 1 }, // lists of children
+		func() { proxy.ToClient.Hold(); close(held) })
+	renewal := suites.Renewal(req)
+	renewal.Tokens = 8
+	ctx, renewed, saved := within(t), make(chan store.Renewed, 1), make(chan error, 1)
+	go func() { renewed <- s.renewOne(ctx, &renewal) }()
+	<-held
+	go func() { saved <- s.save(ctx, c, rec) }()
+	suites.Eventually(t, "the earlier record is not written", func() bool {
+		call := &wire.Call{Op: wire.Get(c.path(), false)}
+		return admin.Do(ctx, call) == nil && bytes.Equal(call.Data, rec.encode())
+	})
+	proxy.Heal()
+	if err := <-saved; err != nil {
+		t.Fatal(err)
+	}
+	if out := <-renewed; out.Err != nil || out.Tokens != 8 || out.Token <= first.Token {
+		t.Errorf("%+v, want 8 tokens above %d", out, first.Token)
+	}
+}
+
 // endsAt returns the time at which a claim ends, or the current time if it has ended.
 func (c *claim) endsAt(s *Store) time.Time {
 	if c == nil {

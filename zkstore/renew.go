@@ -88,7 +88,10 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 		}
 		return out, err
 	}
-	rec, err = s.settle(ctx, c)
+	floor := rec.Floor
+	if rec, err = s.settle(ctx, c); err == nil && rec.token <= floor {
+		err = errChanged // a renewal that began earlier has written the previous block again
+	}
 	out.Token, out.Tokens = rec.token, rec.Tokens
 	return out, err
 }
