@@ -76,9 +76,10 @@
 // # What it costs
 //
 // An uncontended lock costs two round trips. While more than four requests are in flight, further ones are
-// batched into transactions. A waiter costs the servers one watch, on the node in front of it, and a few reads
-// in a third of the heartbeat (20 s). A waiter for permits that is next watches the parent, because each holder
-// can make room. A hand-off is the release, the event, one read and one write.
+// batched into transactions. A waiter costs the servers two watches, on the node in front of it and on the data
+// of the parent, which changes when Once closes the name, and a few reads in a third of the heartbeat (20 s). A
+// waiter for permits that is next watches the list of requests, because each holder can make room. A hand-off
+// is the release, the event, one read and one write.
 //
 // At most 1,000 requests can wait for a name, one for each client, because each of them lists the whole queue
 // when it joins and when it asks. Further ones fail with an error that says so. When 1,000 clients joined at
