@@ -129,21 +129,17 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.call(ctx, name, func(c *rules.Call) error { return c.Release(id, keep) })
 }
 
-// Renew extends grants; see [store.Store]. It also returns [store.ErrInvalid] for a floor with no token above it.
-// The grants before an invalid renewal are extended nevertheless.
+// Renew extends grants; see [store.Store]. The error is [store.ErrInvalid] also for a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
 	outcomes := make([]store.Renewed, len(grants))
 	for i := range grants {
-		err := s.table.call(grants[i].Name, func(c *rules.Call) (err error) {
-			outcomes[i], err = c.Renew(&grants[i])
-			return err
+		s.table.call(grants[i].Name, func(c *rules.Call) error {
+			outcomes[i] = c.Renew(&grants[i])
+			return nil
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
 	return outcomes, nil
 }

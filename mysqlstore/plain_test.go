@@ -191,7 +191,7 @@ func TestAnInvalidRenewalDoesNotAffectOthersThatAreQueued(t *testing.T) {
 			wg.Go(func() {
 				out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: store.Exclusive}})
 				if r.ID == invalid.ID {
-					if !errors.Is(err, store.ErrInvalid) {
+					if err != nil || !errors.Is(out[0].Err, store.ErrInvalid) {
 						t.Errorf("an invalid renewal: %+v, %v", out, err)
 					}
 				} else if err != nil || out[0].Status != store.Extended {

@@ -238,7 +238,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}})
 }
 
-// Renew extends grants: see [store.Store]. It also returns [store.ErrInvalid] for a floor with no token above it.
+// Renew extends grants: see [store.Store]. The error is [store.ErrInvalid] also for a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.life.Usable(ctx); err != nil {
 		return nil, err
@@ -248,9 +248,9 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	calls := make([]*call, len(grants))
 	for i, g := range grants {
 		c := &call{name: g.Name, renewal: &g}
-		c.do = func(e *entry) (err error) {
-			c.renewed, err = e.call.Renew(&g)
-			return err
+		c.do = func(e *entry) error {
+			c.renewed = e.call.Renew(&g)
+			return nil
 		}
 		calls[i] = c
 	}
@@ -294,14 +294,11 @@ func (s *Store) renew(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// outcomes returns the outcomes of renewals, or an error if one of them is invalid, or if all have failed.
+// outcomes returns the outcomes of renewals, or an error if all calls have failed.
 func (s *Store) outcomes(ctx context.Context, calls []*call) ([]store.Renewed, error) {
 	outcomes, failed := make([]store.Renewed, len(calls)), 0
 	for i, c := range calls {
 		outcomes[i] = c.renewed
-		if isOutcome(c.err) {
-			return nil, c.err
-		}
 		if c.err != nil {
 			outcomes[i] = store.Renewed{Err: s.explain(ctx, c.err)}
 			failed++

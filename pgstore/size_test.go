@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -169,8 +170,15 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	if n := number(t, p, "SELECT count(*) FROM high.names WHERE name LIKE 'other%'"); n > 90 {
 		t.Fatalf("%d rows of other names are left: there was no sweep", n)
 	}
-	if a := granted(t, s, request("high")); a.Token <= high.Floor+1 {
+	last := request("high")
+	if a := granted(t, s, last); a.Token <= high.Floor+1 {
 		t.Errorf("token %d, not above the one before", a.Token)
+	}
+	floor := renewal(last)
+	floor.Floor = store.MaxToken
+	out, err := s.Renew(t.Context(), []store.Renewal{floor, renewal(last)})
+	if err != nil || !errors.Is(out[0].Err, store.ErrInvalid) || out[1].Status != store.Extended {
+		t.Errorf("Renew: %+v, %v, want an ErrInvalid for the floor only", out, err)
 	}
 }
 

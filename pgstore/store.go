@@ -337,18 +337,21 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.outcome(ctx, &call{op: opBreak, req: store.Request{Name: name, ID: id}})
 }
 
-// Renew extends grants: see [store.Store]. It also returns [store.ErrInvalid] for a floor with no token above it.
+// Renew extends grants: see [store.Store]. The error is [store.ErrInvalid] also for a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	calls := make([]*call, len(grants))
+	var valid []*call
 	for i, g := range grants {
-		if g.Floor >= store.MaxToken {
-			return nil, store.NoTokens(g.Floor)
-		}
 		calls[i] = &call{op: opRenew, req: store.Request{
 			Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: min(g.Tokens, rules.MaxBlock), Floor: g.Floor,
 		}}
+		if g.Floor >= store.MaxToken {
+			calls[i].err = store.NoTokens(g.Floor)
+		} else {
+			valid = append(valid, calls[i])
+		}
 	}
-	if len(calls) == 1 {
+	if len(calls) == 1 && len(valid) == 1 {
 		// A client with many contended names renews each of them before it hands it over. These
 		// renewals share statements. Otherwise the renewals of other leases would be late.
 		switch err := s.do(ctx, calls[0]); {
@@ -360,7 +363,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		default:
 			return []store.Renewed{{Err: err}}, nil
 		}
-	} else if err := s.renewMany(ctx, calls); err != nil {
+	} else if err := s.renewMany(ctx, valid); err != nil {
 		return nil, err
 	}
 	outcomes := make([]store.Renewed, len(grants))
@@ -374,9 +377,9 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		case r.Status == isNotHeld:
 			outcomes[i].Status = store.Gone
 		case r.Status == isOtherMode:
-			return nil, cmp.Or(store.CheckRenewal(&grants[i], store.Mode(r.Mode)), c.unexpected())
+			outcomes[i].Err = cmp.Or(store.CheckRenewal(&grants[i], store.Mode(r.Mode)), c.unexpected())
 		default:
-			return nil, c.unexpected()
+			outcomes[i].Err = c.unexpected()
 		}
 	}
 	return outcomes, nil

@@ -167,7 +167,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	})
 }
 
-// Renew extends grants; see [store.Store]. It also returns [store.ErrInvalid] for a floor with no token above it.
+// Renew extends grants; see [store.Store]. The error is [store.ErrInvalid] also for a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if len(grants) == 0 {
 		return nil, s.life.Usable(ctx)
@@ -200,9 +200,12 @@ func (tx *callTx) renew(r *store.Renewal) (renewed store.Renewed, err error) {
 			}
 		}
 	}
-	err = tx.onName(r.Name, func(_ *entry, c *rules.Call) (err error) {
-		renewed, err = c.Renew(r)
-		return err
+	err = tx.onName(r.Name, func(_ *entry, c *rules.Call) error {
+		renewed = c.Renew(r)
+		return renewed.Err
 	})
+	if errors.Is(err, store.ErrInvalid) { // concerns this grant only
+		err = nil
+	}
 	return renewed, err
 }

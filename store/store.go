@@ -61,11 +61,12 @@ type Store interface {
 	// It returns nil if there is nothing to undo.
 	Leave(ctx context.Context, name string, id ID) error
 
-	// Renew extends grants. It returns one outcome per grant, in the order of the argument.
-	// If it returns an error, all outcomes are unknown. It never revives or creates a grant,
-	// even if it arrives after a release.
+	// Renew extends grants. It returns one outcome per grant, in the order of the argument. It never
+	// revives or creates a grant, even if it arrives after a release.
 	//
-	// Renew returns ErrInvalid if a renewal changes the mode, except from Exclusive to Shared.
+	// A renewal that fails is Unknown, with an error of its own, and does not affect the others. The
+	// error is ErrInvalid if the renewal changes the mode, except from Exclusive to Shared. If all
+	// renewals fail, Renew may return an error instead.
 	Renew(ctx context.Context, grants []Renewal) ([]Renewed, error)
 
 	// Release ends a grant, or replaces it by a kept record, which keeps the name closed for a

@@ -132,7 +132,7 @@ func (g *generator) next(q *sequence) Step {
 	if st.Op == Leave || st.Op == Break || st.Keep == 0 && st.Op == Release {
 		st.Short = false
 	}
-	if st.Op == Renew && !st.All && g.has(store.FeatureShared) {
+	if st.Op == Renew && g.has(store.FeatureShared) {
 		switch mode := q.client(st.Client).req.Mode; {
 		case g.chance(5):
 			st.Mode = store.Exclusive

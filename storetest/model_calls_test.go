@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +16,10 @@ func (c *link) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renew
 	var out []store.Renewed
 	for i, r := range grants {
 		one, err := c.renew(ctx, r)
-		if err != nil {
+		switch {
+		case errors.Is(err, store.ErrInvalid) && !c.bug("an invalid renewal fails the others"):
+			one.Err = err
+		case err != nil:
 			return nil, err
 		}
 		c.mu.Lock()

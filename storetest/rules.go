@@ -140,6 +140,17 @@ var modesTests = []test{
 			s.Fatalf("%d permits of %d are out", sum, limit)
 		}
 	}},
+	{name: "an invalid renewal does not affect the others", needs: store.FeatureShared, run: func(s *suite) {
+		one := s.open()
+		first, reader, last := one.exclusive(s.name()).granted(), one.shared(s.name()).granted(), one.exclusive(s.name()).granted()
+		invalid := reader.renewal()
+		invalid.Mode = store.Exclusive // as in a renewal that a downgrade has overtaken
+		out, err := one.renew(first.renewal(), invalid, last.renewal())
+		if err != nil || len(out) != 3 || out[0].Status != store.Extended || out[2].Status != store.Extended ||
+			out[1].Status != store.Unknown || !errors.Is(out[1].Err, store.ErrInvalid) {
+			s.Fatalf("Renew: %+v, %v, want an ErrInvalid for the second renewal only", out, err)
+		}
+	}},
 }
 
 // A store refuses calls for features that it does not declare, without any effect.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -295,25 +296,22 @@ func (q *sequence) renew(ctx context.Context, st Step, c *client, name string, i
 	end := q.times()
 	out, err := q.conns[st.Conn].Renew(ctx, renewals)
 	at := end()
-	if err == nil && len(out) != len(renewals) {
+	if err != nil {
+		out = slices.Repeat([]store.Renewed{{Err: err}}, len(renewals))
+	}
+	if len(out) != len(renewals) {
 		return fmt.Errorf("%d outcomes for %d renewals", len(out), len(renewals))
 	}
 	for i, r := range renewals {
-		var one store.Renewed
-		if err == nil {
-			one = out[i]
-		}
+		one := out[i]
 		if one.Status == store.Extended && one.Err == nil {
 			clients[i].req.Mode = r.Mode
 			if r.ID == clients[i].req.ID {
 				clients[i].conn = st.Conn
 			}
 		}
-		if wrong := q.model.Renew(at, r, one, err); wrong != nil {
+		if wrong := q.model.Renew(at, r, one); wrong != nil {
 			return fmt.Errorf("renewal %d: %w", i+1, wrong)
-		}
-		if err != nil {
-			break // the first renewal is invalid, and nothing is known about the others
 		}
 	}
 	return nil

@@ -212,22 +212,23 @@ func (c *Call) Break(id store.ID) error {
 }
 
 // Renew extends a grant: see [store.Store.Renew].
-func (c *Call) Renew(r *store.Renewal) (_ store.Renewed, err error) {
+func (c *Call) Renew(r *store.Renewal) store.Renewed {
 	h := c.held(r.ID)
 	if h == nil {
-		return store.Renewed{Status: store.Gone}, nil
+		return store.Renewed{Status: store.Gone}
 	}
 	if err := store.CheckRenewal(r, h.Mode); err != nil {
-		return store.Renewed{}, err
+		return store.Renewed{Err: err}
 	}
 	renewed := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	if r.Tokens > 0 && c.Waiters() == 0 {
-		if renewed.Token, renewed.Tokens, err = c.Reserve(r.Tokens, r.Floor); err != nil {
-			return store.Renewed{}, err
+		token, tokens, err := c.Reserve(r.Tokens, r.Floor)
+		if err != nil {
+			return store.Renewed{Err: err}
 		}
-		h.Token, h.Tokens = renewed.Token, renewed.Tokens
+		renewed.Token, renewed.Tokens, h.Token, h.Tokens = token, tokens, token, tokens
 	} else if err := c.Raise(r.Floor); err != nil {
-		return store.Renewed{}, err
+		return store.Renewed{Err: err}
 	}
 	h.Until = c.after(r.TTL)
 	if r.Mode != h.Mode {
@@ -235,7 +236,7 @@ func (c *Call) Renew(r *store.Renewal) (_ store.Renewed, err error) {
 		c.Freed = true
 	}
 	c.Put(h)
-	return renewed, nil
+	return renewed
 }
 
 // Finish wakes the first waiter if it can be granted now, or if the name is kept closed: the waiter may

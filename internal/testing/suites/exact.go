@@ -106,13 +106,19 @@ func lastTokens(t *testing.T, s store.Store) {
 		}
 	}
 	invalid(req)
+	held := Request("held")
+	Granted(t, s, held)
+	floor := Renewal(held)
+	floor.Floor = store.MaxToken
+	out, err := s.Renew(t.Context(), []store.Renewal{floor, Renewal(held)})
+	if err != nil || !errors.Is(out[0].Err, store.ErrInvalid) || out[1].Status != store.Extended {
+		t.Errorf("Renew: %+v, %v, want an ErrInvalid for the floor only", out, err)
+	}
 	req.Floor, req.Tokens = store.MaxToken-2, 10
 	if a := Granted(t, s, req); a.Token != store.MaxToken-1 || a.Tokens != 2 {
 		t.Errorf("granted %+v, want the last two tokens", a)
 	}
-	if _, err := s.Renew(t.Context(), []store.Renewal{Renewal(req)}); err != nil { // needs no token
-		t.Error(err)
-	}
+	AllExtended(t, s, Renewal(req)) // needs no token
 	Release(t, s, req)
 	invalid(Request(req.Name))
 }

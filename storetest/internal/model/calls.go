@@ -205,19 +205,17 @@ func (m *Model) age(at Span, age time.Duration, since Span) error {
 	return nil
 }
 
-// Renew checks the outcome of one renewal. Err is the error of the call.
-func (m *Model) Renew(at Span, r store.Renewal, out store.Renewed, err error) error {
+// Renew checks the outcome of one renewal.
+func (m *Model) Renew(at Span, r store.Renewal, out store.Renewed) error {
 	return m.step(r.Name, at, func(s *state) error {
 		h := s.grant(r.ID)
 		down := h != nil && h.Mode == store.Exclusive && r.Mode == store.Shared
 		switch {
 		case h != nil && r.Mode != h.Mode && !down:
-			if !errors.Is(err, store.ErrInvalid) {
-				return fmt.Errorf("status %d and error %v, want ErrInvalid", out.Status, err)
+			if out.Status != store.Unknown || !errors.Is(out.Err, store.ErrInvalid) {
+				return fmt.Errorf("status %d and error %v, want ErrInvalid", out.Status, out.Err)
 			}
 			return nil
-		case err != nil:
-			return fmt.Errorf("error %v, want none", err)
 		case h == nil && out.Status != store.Gone, h != nil && out.Status != store.Extended:
 			return fmt.Errorf("status %d (error %v), want %d (held: %v)", out.Status, out.Err, store.Extended, h != nil)
 		case h == nil:
