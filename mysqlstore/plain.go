@@ -35,8 +35,14 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 			rest = append(rest, one)
 		}
 	}
-	if len(takes) > 0 || len(blocks) > 0 {
-		if err := s.readMeta(ctx, c); err != nil {
+	if news := slices.Concat(takes, blocks); len(news) > 0 {
+		switch err := s.readMeta(ctx, c); {
+		case err == errIncompatible: // other calls must still be able to end grants
+			for _, one := range news {
+				one.err = err
+			}
+			takes, blocks = nil, nil
+		case err != nil:
 			return calls, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,6 +91,49 @@ func TestAWaiterThatWasNotWokenDoesNotOnlyKeepItsPlace(t *testing.T) {
 			t.Parallel()
 			test(t, newCrowd(t, "n"))
 		})
+	}
+}
+
+// A version that may no longer grant names can still undo a grant in the batch of an Acquire.
+func TestAfterAMigrationGrantsEndBesideAnAcquire(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "n")
+	block := request("block")
+	block.Tokens = 5
+	s, acquires := c.first, []store.Request{request("free"), block, c.waiting}
+	ends := make([]store.Request, len(acquires))
+	for i := range ends {
+		ends[i] = request(fmt.Sprint("held", i))
+		granted(t, s, ends[i])
+	}
+	mustExec(t, c.db, fmt.Sprintf("UPDATE holdfast_meta SET compatible = %d", version+1))
+	for i, req := range acquires {
+		s.takes.turn <- struct{}{} // so that calls queue up
+		s.metaRead = time.Time{}
+		var wg sync.WaitGroup
+		for n, call := range []func() error{
+			func() error { return s.Leave(limited(t), "first", store.NewID()) }, // is sent alone
+			func() error {
+				if _, err := s.Acquire(limited(t), req); !errors.Is(err, errIncompatible) {
+					return fmt.Errorf("%v, want %v", err, errIncompatible)
+				}
+				return nil
+			},
+			func() error { return s.Leave(limited(t), ends[i].Name, ends[i].ID) },
+		} {
+			wg.Go(func() {
+				if err := call(); err != nil {
+					t.Errorf("call %d beside the Acquire of %q: %v", n, req.Name, err)
+				}
+			})
+			eventually(t, "the call is queued", func() bool { return s.takes.calls.Len() == n+1 })
+		}
+		<-s.takes.turn
+		wg.Wait()
+	}
+	var held int
+	if scan(t, c.db, "SELECT COUNT(*) FROM holdfast_names WHERE until > since AND name <> 'n'", &held); held != 0 {
+		t.Errorf("%d grants are left", held)
 	}
 }
 

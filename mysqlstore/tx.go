@@ -68,9 +68,10 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 			tx.entries[one.name] = e
 		}
 		if one.req != nil && !e.usable {
-			return errIncompatible
+			one.err = errIncompatible
+		} else {
+			one.err = one.do(e)
 		}
-		one.err = one.do(e)
 		if one.err != nil && !isOutcome(one.err) {
 			return one.err
 		}
