@@ -17,7 +17,7 @@ var shared = struct {
 }{tables: make(map[string]*table)}
 
 // open opens "memory:" or "memory:NAME". All handles of this process with the same name share
-// the same locks.
+// the same locks, until the last one is closed. The next one starts without any, and with token 1.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -2,7 +2,8 @@
 // programs that run as a single process, and it is the reference for all other stores.
 //
 // Its promises hold within one process: others do not see its locks, and nothing survives its end, not
-// even tokens. Use a store on a server to protect a resource that outlives the process.
+// even tokens. Nor do locks, kept records and tokens of a URL survive the close of its last handle, so keep
+// one open. Use a store on a server to protect a resource that outlives the process.
 //
 // Times are measured by the monotonic clock of the process, so changes of the wall clock have
 // no effect. Tokens come from one counter for the whole store and start at 1. A
