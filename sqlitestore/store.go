@@ -96,7 +96,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 
 func (tx *callTx) acquire(req *store.Request) (answer store.Answer, err error) {
 	token := tx.tokenAt(tx.now)
-	if req.Tokens <= 1 && token > req.Floor && token > tx.last {
+	if req.Tokens <= 1 && token > req.Floor && token > tx.last && token <= store.MaxToken {
 		n, err := tx.conn.exec(sqlTake, req.Name, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit),
 			token, tx.now, after(tx.now, req.TTL), req.Owner, req.Meta, token)
 		if n == 1 && !tx.clock.steady {

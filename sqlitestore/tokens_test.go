@@ -1,6 +1,7 @@
 package sqlitestore_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -73,6 +74,20 @@ func above(t *testing.T, token, before int64) int64 {
 		t.Errorf("token %d after %d", token, before)
 	}
 	return token
+}
+
+// After a reboot, tokens continue above those of before, so there may be none left.
+func TestTokensEndAfterAReboot(t *testing.T) {
+	w := newHost(t)
+	s := w.open()
+	req := request("order")
+	req.Floor = store.MaxToken - 2
+	w.take(s, req)
+	s.Close()
+	w.boot, w.now = "boot 2", time.Minute
+	if answer, err := w.open().Acquire(t.Context(), request("order")); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("granted %+v, %v, want ErrInvalid", answer, err)
+	}
 }
 
 func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
