@@ -51,9 +51,10 @@ func (tx *callTx) otherBoot(seen, high int64) error {
 	}
 	// After a reboot, the clock may repeat readings of the previous boot. After a power cut, the
 	// newest commits may be missing as well. In that case only the wall clock is above the tokens
-	// that were granted in them.
-	_, err := tx.conn.exec("UPDATE meta SET clock = ?, low = max(low, min(high, ?), ?)",
-		tx.clock.boot, tx.tokenAt(seen+int64(seenEvery)), wall/tokenUnit)
+	// that were granted in them. Handles with the old base notice the new one: see sqlTake.
+	low := tx.tokenAt(seen + int64(seenEvery))
+	tx.base = max(tx.base, tx.tokenClock())
+	_, err := tx.conn.exec("UPDATE meta SET clock = ?, base = ?, low = max(low, min(high, ?))", tx.clock.boot, tx.base, low)
 	return err
 }
 

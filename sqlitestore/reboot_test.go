@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -98,6 +99,24 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 		}
 	}
 	extended(t, a, renewal(held))
+}
+
+// A container that opens the file after the wall clock was set forward brings the tokens of all up to it.
+func TestTokensFollowTheWallClockOnBothSides(t *testing.T) {
+	w := newHost(t)
+	a := w.open()
+	last := w.pair(a)
+	w.boot, w.wall = "boot 2", w.wall.Add(time.Hour)
+	b := w.open()
+	for range 5 {
+		for _, s := range []*sqlitestore.Store{b, a} {
+			w.pass(2 * time.Second)
+			last = above(t, w.pair(s), last)
+		}
+	}
+	if now := w.wall.UnixMicro(); last != now {
+		t.Errorf("token %d at %d", last, now)
+	}
 }
 
 // The machine has now been up for longer than it had been when the file was last used, so the

@@ -9,9 +9,9 @@ const (
 // Statements use only ?, because the driver binds numbered parameters slowly.
 const (
 	// These three statements serve a name with one holder and no waiters, with tokens from the
-	// clock.
+	// clock. A handle whose base is outdated must not take a name: its token would be too low.
 	sqlTake = `INSERT OR IGNORE INTO names (name, id, mode, weight, lim, token, tokens, since, until, owner, meta)
-		SELECT ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ? FROM meta WHERE ? BETWEEN low + 1 AND high`
+		SELECT ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ? FROM meta WHERE base = ? AND ? BETWEEN low + 1 AND high`
 	sqlDrop   = `DELETE FROM names WHERE name = ? AND id = ? AND state = 0 AND until > ? AND crowd = 0`
 	sqlExtend = `UPDATE names SET until = ? WHERE name = ? AND id = ? AND mode = ? AND state = 0 AND until > ?`
 
@@ -43,7 +43,7 @@ const (
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	sqlLastWaiter = `SELECT max(seq) FROM waiters WHERE name = ?`
 
-	sqlGetTokens = `SELECT low, high FROM meta`
+	sqlGetTokens = `SELECT base, low, high FROM meta`
 	sqlPutLow    = `UPDATE meta SET low = ?`
 	sqlPutTokens = `UPDATE meta SET low = ?, high = ?`
 	sqlPutSeen   = `UPDATE meta SET seen = ?`

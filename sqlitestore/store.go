@@ -29,13 +29,13 @@ var _ store.Store = (*Store)(nil)
 type Store struct {
 	file  file
 	clock clock
-	base  int64 // see meta.base
 
 	logSize   int64         // see maxLog
 	heartbeat time.Duration // the constant of that name, except in tests
 
 	writes   writeQueue // its turn guards the fields up to sweepTo
 	conn     *conn
+	base     int64  // see meta.base
 	last     int64  // highest token granted through this handle
 	commits  int    // through this handle
 	checked  int64  // when the file was last checked
@@ -98,7 +98,7 @@ func (tx *callTx) acquire(req *store.Request) (answer store.Answer, err error) {
 	token := tx.tokenAt(tx.now)
 	if req.Tokens <= 1 && token > req.Floor && token > tx.last && token <= store.MaxToken {
 		n, err := tx.conn.exec(sqlTake, req.Name, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit),
-			token, tx.now, after(tx.now, req.TTL), req.Owner, req.Meta, token)
+			token, tx.now, after(tx.now, req.TTL), req.Owner, req.Meta, tx.base, token)
 		if n == 1 && !tx.clock.steady {
 			_, err = tx.conn.exec(sqlPutLow, token)
 		}

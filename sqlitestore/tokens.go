@@ -68,6 +68,7 @@ func (e *entry) Raise(floor int64) error {
 	return tx.note(low, high, low)
 }
 
+// tokens reads the bounds of tokens, and their base, which another handle may have raised.
 func (tx *callTx) tokens() (low, high int64, err error) {
 	row, err := tx.conn.get(sqlGetTokens)
 	if err != nil {
@@ -76,7 +77,8 @@ func (tx *callTx) tokens() (low, high int64, err error) {
 	if row == nil {
 		return 0, 0, errDamaged
 	}
-	return integer(row[0]), integer(row[1]), nil
+	tx.base = integer(row[0])
+	return integer(row[1]), integer(row[2]), nil
 }
 
 // note records that later tokens must be above low, and raises high if last, the highest token
