@@ -17,10 +17,10 @@
 //     works for the processes of one container; two containers have separate files unless the
 //     file is on a volume.
 //   - The file is not removed or replaced while it is in use. If it is, renewals fail from then
-//     on, and other calls fail within ten milliseconds. But a process that opens the path in the
-//     meantime does not see the locks in the old file. Open refuses a path whose file was removed
-//     while the -wal file beside it is still there. Removing only the -wal or -shm file is not
-//     detected.
+//     on, and other calls fail within ten milliseconds, except releases, which may succeed in the
+//     old file. But a process that opens the path in the meantime does not see the locks in the old
+//     file. Open refuses a path whose file was removed while the -wal file beside it is still
+//     there. Removing only the -wal or -shm file is not detected.
 //   - No program that uses the file opens it by other means in the same process, for example to copy
 //     it or with another SQLite library: closing such a descriptor drops the locks that SQLite holds,
 //     because POSIX locks belong to the process.
