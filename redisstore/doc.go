@@ -13,6 +13,9 @@
 //	servername=NAME                 TLS: the name in the server's certificate
 //	sentinel-user=, sentinel-password=   login for the Sentinels, if it differs from the servers'
 //
+// The client's certificate and key are read again for each new connection, so they can be replaced while a
+// program runs. The file ca is read once.
+//
 // A program that already has a rueidis client passes it to [New]. One that has a go-redis client uses package
 // goredis.
 //

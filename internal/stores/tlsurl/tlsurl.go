@@ -42,7 +42,7 @@ func (s *Source) Config() *tls.Config {
 	return s.last.Clone()
 }
 
-// Config reads the files in a URL.
+// Config reads the files in a URL. The client's certificate is read again for each connection, if it can be used.
 func Config(u *store.URL) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Query.Get("servername")}
 	if file := u.Query.Get("ca"); file != "" {
@@ -64,7 +64,12 @@ func Config(u *store.URL) (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		config.Certificates = []tls.Certificate{pair}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if next, err := tls.LoadX509KeyPair(cert, key); err == nil {
+				return &next, nil
+			}
+			return &pair, nil
+		}
 	}
 	return config, nil
 }
