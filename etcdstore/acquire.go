@@ -28,7 +28,9 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	req.Tokens = min(max(req.Tokens, 1), block)
 	a := &attempt{s: s, req: &req, key: claimKey{req.Name, req.ID}, began: sinceBase()}
 	answer, err := a.run(ctx)
-	a.giveBack(ctx)
+	if c, _ := s.claim(a.key); c.grant != a.spare { // otherwise an earlier attempt may have been granted with it
+		s.recycle(ctx, a.spare)
+	}
 	return answer, s.explain(ctx, err)
 }
 
@@ -69,28 +71,20 @@ func (a *attempt) look(ctx context.Context) (err error) {
 	return err
 }
 
-// lease gets a lease for the grant: if an earlier attempt got no reply, the lease of that attempt, which
-// may have been granted with it, or may still be.
+// lease gets a lease for the grant. If an attempt from the same place in the queue got no reply, it is the lease of
+// that attempt, which may have been granted. At most one of the two is: the place is gone then.
 func (a *attempt) lease(ctx context.Context) (err error) {
 	if a.spare != nil {
 		return nil
 	}
-	var l *lease
-	if _, known := a.s.claim(a.key); known {
-		a.s.change(a.key, func(c *claim) { l, c.grant = c.grant, nil })
-	}
-	if l != nil && !l.foreign {
-		alive, err := a.s.keepAlive(ctx, l)
+	if c, _ := a.s.claim(a.key); c.grant != nil && c.grant.unsure.Load() {
+		alive, err := a.s.keepAlive(ctx, c.grant)
 		if err != nil {
-			a.s.change(a.key, func(c *claim) { c.grant = l })
 			return err
 		}
-		if alive && l.seconds == whole(a.req.TTL) {
-			a.spare = l
-			return nil
-		}
 		if alive {
-			a.s.recycle(ctx, l)
+			a.spare = c.grant
+			return nil
 		}
 	}
 	a.spare, err = a.s.lease(ctx, a.req.TTL)
@@ -102,6 +96,12 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 	own, waiter := a.snap.holder(a.req.ID), a.snap.waiter
 	if own != nil && own.held() {
 		return a.again(ctx, own, waiter)
+	}
+	if waiter == nil {
+		// An earlier attempt without a reply may still be executed, even after this grant has ended.
+		if err := a.s.forgetUnsure(ctx, a.key); err != nil {
+			return answer, false, err
+		}
 	}
 	if err := cmp.Or(waiter.same(a.req), a.snap.mixes(a.req)); err != nil {
 		if waiter != nil {
@@ -162,7 +162,8 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	}
 	switch {
 	case err != nil && !leaseGone(err):
-		a.unsure(a.spare)
+		a.spare.unsure.Store(true)
+		s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = a.spare, req.Mode, 0 })
 		a.spare = nil
 		return answer, false, err
 	case err != nil || !resp.Succeeded:
@@ -209,33 +210,10 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 
 func leaseGone(err error) bool { return rpctypes.Error(err) == rpctypes.ErrLeaseNotFound }
 
-// unsure records that the grant may have been written already, or may still be written later.
-func (a *attempt) unsure(l *lease) {
-	l.unsure.Store(true)
-	a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
-}
-
-// giveBack recycles a lease that was not needed. If an earlier attempt without a reply used it, and it
-// cannot be revoked now, Leave has to revoke it.
-func (a *attempt) giveBack(ctx context.Context) {
-	l := a.spare
-	if l == nil || !l.unsure.Load() {
-		a.s.recycle(ctx, l)
-	} else if a.s.revoke(ctx, l.id) != nil {
-		a.unsure(l)
-	}
-}
-
 // again answers an identity that already has the grant, and restarts its TTL.
 func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.Answer, done bool, err error) {
 	if err := own.same(a.req); err != nil {
 		return answer, false, err
-	}
-	if a.spare != nil && a.spare.id == own.lease {
-		// An earlier attempt without a reply has been granted since, so its lease must not be recycled.
-		l := a.spare
-		a.spare = nil
-		a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, own.Mode })
 	}
 	g := regrant{s: a.s, key: a.key, own: own, mode: own.Mode, ttl: a.req.TTL, floor: a.snap.floor}
 	out, err := g.write(ctx)
@@ -272,9 +250,7 @@ func (a *attempt) join(ctx context.Context) error {
 		return unknownFormat(key)
 	}
 	place.unsure.Store(err != nil)
-	var old *lease
-	s.change(a.key, func(c *claim) { old, c.place = c.place, place })
-	s.recycle(ctx, old) // the lease of a place that was lost
+	s.change(a.key, func(c *claim) { c.place = place })
 	if err != nil {
 		return err
 	}

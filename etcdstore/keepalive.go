@@ -144,9 +144,7 @@ func (k *keeper) send(leases []*lease) (alive []bool, err error) {
 			if resp.ID != l.id {
 				return nil, fmt.Errorf("a keep-alive reply for lease %x, want lease %x", resp.ID, l.id)
 			}
-			if resp.TTL > 0 {
-				l.began(sent, resp.TTL)
-			}
+			l.began(sent, resp.TTL)
 			alive = append(alive, resp.TTL > 0)
 			k.mu.Lock()
 			k.owes = sinceBase()

@@ -25,7 +25,7 @@ const noLease = 0 // an ID that no lease has
 type lease struct {
 	id      int64
 	seconds int64        // as requested
-	ttl     atomic.Int64 // as granted; a time.Duration
+	ttl     atomic.Int64 // as granted; a time.Duration; 0 after the lease has ended
 	sent    atomic.Int64 // send time of the last successful call, since base; the TTL counts from then
 
 	// Foreign leases were made by another handle, which may reuse them.
@@ -174,10 +174,22 @@ func (s *Store) recycle(ctx context.Context, l *lease) {
 	switch {
 	case l == nil || l.foreign:
 	case l.unsure.Load():
-		_ = s.revoke(ctx, l.id)
+		_ = s.revokeUnsure(ctx, l)
 	default:
 		s.pool.push(l)
 	}
+}
+
+// revokeUnsure revokes a lease, unless no write with it can still arrive.
+func (s *Store) revokeUnsure(ctx context.Context, l *lease) error {
+	if l == nil || l.foreign || !l.unsure.Load() || l.span() == 0 {
+		return nil
+	}
+	err := s.revoke(ctx, l.id)
+	if err == nil {
+		l.ttl.Store(0)
+	}
+	return err
 }
 
 // revoke ends a lease and deletes its keys. If that fails, the lease ends by itself.

@@ -1,14 +1,11 @@
 package etcdstore
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
@@ -108,49 +105,23 @@ func TestConcurrentRenewalsAndReleasesDoNotShareALease(t *testing.T) {
 	}
 }
 
-// An attempt without a reply may still be granted. The next attempt uses the same lease, fails
-// because the name was taken, and cannot revoke the lease.
+// Two attempts from the same place in the queue get no reply. They use the same lease.
 func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	t.Parallel()
-	proxy, far, near, look := behind(t)
-	req := suites.Queued("a")
-	req.Owner = "the owner"
-	l, err := far.newLease(suites.Limited(t), noLease, whole(req.TTL))
-	if err != nil {
-		t.Fatal(err)
+	b := newLateBed(t)
+	holder, r := suites.Request("a"), suites.Queued("a")
+	must(t, b.other, holder, 0)
+	must(t, b.s, r, 1)
+	suites.Release(t, b.other, holder)
+	b.delay(r)
+	c, _ := b.s.claim(claimKey{"a", r.ID})
+	b.delay(r)
+	if again, _ := b.s.claim(claimKey{"a", r.ID}); again.grant != c.grant {
+		t.Errorf("lease %+v, then %+v", c.grant, again.grant)
 	}
-	l.unsure.Store(true)
-	far.change(claimKey{"a", req.ID}, func(c *claim) { c.grant, c.mode = l, req.Mode })
-
-	holdWrite := func() <-chan struct{} {
-		held := make(chan struct{})
-		proxy.ToServer.When(func(b []byte) bool { return bytes.Contains(b, []byte(req.Owner)) }, func() {
-			proxy.ToServer.Hold()
-			close(held)
-		})
-		return held
-	}
-	ctx, cancel := context.WithCancel(suites.Limited(t))
-	defer cancel()
-	held, done := holdWrite(), make(chan error, 1)
-	go func() {
-		_, err := far.Acquire(ctx, req)
-		done <- err
-	}()
-	<-held
-	must(t, near, suites.Request("a"), 0)
-	held = holdWrite()
-	proxy.Heal()
-	<-held // the request is joining the queue
-	cancel()
-	if err := <-done; err == nil {
-		t.Fatal("answered though its request was held")
-	}
-	proxy.Heal()
-	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
-	resp, err := look.TimeToLive(suites.Limited(t), clientv3.LeaseID(l.id))
-	if err != nil || resp.TTL > 0 {
-		t.Errorf("the lease after Leave: %+v, %v", resp, err)
+	suites.Leave(t, b.s, r)
+	if left, err := b.other.leftOf(suites.Limited(t), c.grant.id); left > 0 || err != nil {
+		t.Errorf("the lease lives for another %v, %v", left, err)
 	}
 }
 

@@ -90,16 +90,9 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	if err := s.abandon(ctx, key); err != nil {
 		return s.explain(ctx, err)
 	}
-	c, _ := s.claim(key)
-	for _, l := range []*lease{c.grant, c.place} {
-		if l == nil || l.foreign || !l.unsure.Load() {
-			continue
-		}
-		if err := s.revoke(ctx, l.id); err != nil {
-			return s.explain(ctx, err) // the lease stays with the claim, so that the next Leave revokes it
-		}
+	if err := s.forgetUnsure(ctx, key); err != nil {
+		return s.explain(ctx, err)
 	}
-	s.forget(ctx, key)
 	_, err := s.settleAll(ctx, key)
 	return s.explain(ctx, err)
 }

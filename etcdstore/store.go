@@ -199,6 +199,17 @@ func (s *Store) change(key claimKey, f func(c *claim)) {
 	f(c)
 }
 
+// forgetUnsure forgets an identity after it has made sure that no attempt without a reply will be executed. If that
+// fails, the leases stay with the claim, and the next call revokes them.
+func (s *Store) forgetUnsure(ctx context.Context, key claimKey) error {
+	c, _ := s.claim(key)
+	if err := cmp.Or(s.revokeUnsure(ctx, c.grant), s.revokeUnsure(ctx, c.place)); err != nil {
+		return err
+	}
+	s.forget(ctx, key)
+	return nil
+}
+
 // forget drops what is known about an identity that has no keys left, and recycles its leases.
 func (s *Store) forget(ctx context.Context, key claimKey) {
 	s.mu.Lock()

@@ -37,7 +37,10 @@ func Late(t *testing.T, newBed func(t *testing.T) *LateBed) {
 			b.Delay(r)
 			Granted(t, b.S, r)
 			must(t, b.S.Release(Limited(t), r.Name, r.ID, keep))
-			time.Sleep(2 * keep.For)
+			Eventually(t, "the name is still closed", func() bool {
+				page, err := b.Other.List(Limited(t), store.Query{Name: r.Name})
+				return err == nil && len(page.Locks) == 0
+			})
 			gone(t, b, r)
 		})
 	}
