@@ -7,18 +7,21 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // keep turns a grant into a kept record, which has a lease of its own that ends it.
 func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (err error) {
-	if kept, err := s.settleAll(ctx, key); kept || err != nil {
+	if kept, err := s.settle(ctx, key); kept || err != nil {
 		return err
 	}
+	s.settleOthers()
 	kind := byte(kindCooling)
 	if keep.State == store.Done {
 		kind = kindDone
@@ -30,7 +33,7 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (err er
 			s.unsettled[key] = u
 			s.mu.Unlock()
 			if err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) {
-				_, _ = s.settle(ctx, key, u)
+				_, _ = s.settle(ctx, key)
 			}
 		}
 	}()
@@ -70,9 +73,15 @@ type unsettled struct {
 	kept  string // the key of the record; empty if no write was sent
 }
 
-// settle finds out whether a kept record was written. If not, it makes sure that it never will be, and
-// revokes the lease.
-func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept bool, err error) {
+// settle finds out whether the kept record of an identity was written. If not, it makes sure that it never will
+// be, and revokes the lease.
+func (s *Store) settle(ctx context.Context, key claimKey) (kept bool, err error) {
+	s.mu.Lock()
+	u, known := s.unsettled[key]
+	s.mu.Unlock()
+	if !known {
+		return false, nil
+	}
 	if u.kept != "" {
 		// Writing the grant once more changes the revision that the write depends on.
 		grant := u.grant
@@ -95,22 +104,32 @@ func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept boo
 		}
 	}
 	s.mu.Lock()
-	delete(s.unsettled, key)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.unsettled[key] == u { // otherwise the Keep was repeated meanwhile
+		delete(s.unsettled, key)
+	}
 	return kept, nil
 }
 
-// settleAll settles the kept records of all identities, usually none, and returns the outcome for one of
-// them. A record of another identity that cannot be settled now is tried again at the next call.
-func (s *Store) settleAll(ctx context.Context, of claimKey) (kept bool, err error) {
-	s.mu.Lock()
-	all := maps.Clone(s.unsettled)
-	s.mu.Unlock()
-	for key, u := range all {
-		done, failed := s.settle(ctx, key, u)
-		if key == of {
-			kept, err = done, failed
-		}
+// settleOthers settles the kept records of all identities in the background, because some may not ask again. At
+// most one goroutine does that. A record that cannot be settled now is tried again at the next call.
+func (s *Store) settleOthers() {
+	if keys := s.unsettledKeys(); len(keys) > 0 && s.settling.TryLock() {
+		s.life.Go(func(work context.Context) {
+			defer s.settling.Unlock()
+			ctx, cancel := context.WithTimeout(work, bounded.CallTimeout)
+			defer cancel()
+			s.settleAll(ctx, keys)
+		})
 	}
-	return kept, err
+}
+
+func (s *Store) settleAll(ctx context.Context, keys []claimKey) {
+	inParallel(len(keys), func(i int) { _, _ = s.settle(ctx, keys[i]) })
+}
+
+func (s *Store) unsettledKeys() []claimKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.unsettled))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -75,4 +76,43 @@ func TestAKeepWithoutAReplyLeavesNoLeaseWithoutARecord(t *testing.T) {
 			})
 		}
 	}
+}
+
+// While one call settles a Keep, another one may have settled it too, and have sent the Keep again.
+func TestSettlingAKeepDoesNotForgetALaterOne(t *testing.T) {
+	t.Parallel()
+	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	key, later := claimKey{"a", store.NewID()}, unsettled{lease: leased(t, s, time.Minute).id}
+	grant := record{name: "a", kind: kindExclusive, mod: 1}
+	s.unsettled[key] = unsettled{lease: leased(t, s, time.Minute).id, grant: grant, kept: s.keys.key("a", kindDone, 1)}
+	s.kv = &preempted{KVClient: s.kv, key: s.keys.of(&grant), other: func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unsettled[key] = later
+	}}
+	if kept, err := s.settle(suites.Limited(t), key); kept || err != nil {
+		t.Fatalf("kept %v, error %v", kept, err)
+	}
+	if s.unsettled[key] != later {
+		t.Error("the later Keep is forgotten, so its lease stays")
+	}
+}
+
+// The next call of a name waits for Leave.
+func TestLeaveDoesNotWaitUntilTheKeepsOfOthersAreSettled(t *testing.T) {
+	t.Parallel()
+	const trip, n = 100 * time.Millisecond, 100
+	proxy, far, _, look := behind(t)
+	for range n {
+		far.unsettled[claimKey{"other", store.NewID()}] = unsettled{lease: leased(t, far, time.Minute).id}
+	}
+	proxy.ToClient.Delay(trip)
+	begin := time.Now()
+	if err := far.Leave(suites.Limited(t), "a", store.NewID()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > n*trip/10 {
+		t.Errorf("Leave took %v", took)
+	}
+	suites.Eventually(t, "there are leases of Keeps", func() bool { return len(etcdtest.Residue(t, look)) == 0 })
 }

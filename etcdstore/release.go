@@ -93,7 +93,8 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	if err := s.forgetUnsure(ctx, key); err != nil {
 		return s.explain(ctx, err)
 	}
-	_, err := s.settleAll(ctx, key)
+	_, err := s.settle(ctx, key)
+	s.settleOthers()
 	return s.explain(ctx, err)
 }
 

@@ -67,6 +67,8 @@ type Store struct {
 	floor     floorMark
 	claims    map[claimKey]*claim
 	unsettled map[claimKey]unsettled
+
+	settling sync.Mutex // held while the kept records of all identities are settled
 }
 
 var _ store.Store = (*Store)(nil)
@@ -166,7 +168,7 @@ func (s *Store) Close() error {
 	s.keeper.close()
 	s.batch.Close()
 	s.closeLeases(ctx)
-	_, _ = s.settleAll(ctx, claimKey{})
+	s.settleAll(ctx, s.unsettledKeys())
 	if s.config.conns != nil {
 		_ = s.client.Close() // its error only says that the client was closed
 	}
