@@ -18,7 +18,10 @@ import (
 // their TTL. Their age is subtracted from the TTL of the grant.
 const freshPart = 20
 
-const noLease = 0 // an ID that no lease has
+const (
+	noLease  = 0 // an ID that no lease has
+	unusable = 0 // a TTL that no request has: of leases in the pool that only wait for Close
+)
 
 // A lease of etcd belongs to one identity at a time, so that each grant expires on its own and each waiter has
 // its own heartbeat. Creating a lease costs as much as a lock, so the lease of a released grant is reused.
@@ -85,11 +88,15 @@ func (p *pool) push(l *lease) {
 	if p.idle == nil {
 		p.idle = make(map[int64][]*lease)
 	}
-	list := p.idle[l.seconds]
+	seconds := l.seconds
+	if l.unsure.Load() {
+		seconds = unusable
+	}
+	list := p.idle[seconds]
 	if len(list) == cap(list) { // before it grows, drop the expired ones
 		list = slices.DeleteFunc(list, func(l *lease) bool { return l.age() > l.span() })
 	}
-	p.idle[l.seconds] = append(list, l)
+	p.idle[seconds] = append(list, l)
 }
 
 // drain empties the pool. Leases that are alive come before expired ones.
@@ -169,13 +176,9 @@ func (s *Store) newLease(ctx context.Context, id, seconds int64) (*lease, error)
 	return l, nil
 }
 
-// recycle makes a lease without keys available for reuse.
+// recycle makes a lease without keys available for reuse, or revokes it.
 func (s *Store) recycle(ctx context.Context, l *lease) {
-	switch {
-	case l == nil || l.foreign:
-	case l.unsure.Load():
-		_ = s.revokeUnsure(ctx, l)
-	default:
+	if l != nil && !l.foreign && (!l.unsure.Load() || s.revokeUnsure(ctx, l) != nil) {
 		s.pool.push(l)
 	}
 }
@@ -225,7 +228,7 @@ func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
 	return time.Duration(max(0, resp.TTL)) * time.Second, nil
 }
 
-// closeLeases revokes idle leases, those of waiters, and those of grants that another handle has ended.
+// closeLeases revokes idle leases, those of waiters, and those of grants that do not exist.
 func (s *Store) closeLeases(ctx context.Context) {
 	var ends, grants []*lease
 	s.mu.Lock()
@@ -239,12 +242,18 @@ func (s *Store) closeLeases(ctx context.Context) {
 	}
 	clear(s.claims)
 	s.mu.Unlock()
-	ends = append(ends, s.pool.drain()...)
+	for _, l := range s.pool.drain() {
+		if l.unsure.Load() { // it may be that of a grant
+			grants = append(grants, l)
+		} else {
+			ends = append(ends, l)
+		}
+	}
 	inParallel(len(ends), func(i int) { _ = s.revoke(ctx, ends[i].id) })
 	inParallel(len(grants), func(i int) {
 		l := grants[i]
 		resp, err := call(s, ctx, s.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: l.id, Keys: true})
-		if err == nil && resp.TTL > 0 && len(resp.Keys) == 0 && !l.unsure.Load() {
+		if err == nil && resp.TTL > 0 && len(resp.Keys) == 0 {
 			_ = s.revoke(ctx, l.id)
 		}
 	})

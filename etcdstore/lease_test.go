@@ -200,3 +200,52 @@ func TestCallersWithLittleTimeLeaveNoLeases(t *testing.T) {
 		t.Errorf("%d left on the server: %q", len(left), left)
 	}
 }
+
+// A request got lost with its connection, and nothing undoes it before the store is closed.
+func TestCloseLeavesNoLeaseOfALostRequest(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"Acquire", "Renew"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			proxy, far, _, look := behind(t)
+			req, want := suites.Request("a"), 0
+			call := func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err }
+			if what == "Renew" {
+				must(t, far, req, 0)
+				renewal := suites.Renewal(req)
+				renewal.TTL *= 2 // needs another lease
+				call = func(ctx context.Context) error { _, err := far.Renew(ctx, []store.Renewal{renewal}); return err }
+				want = 2 // the grant and its lease
+			}
+			proxy.Abandon(t, has([]byte(req.ID.String())), call, func() {})
+			proxy.Cut()
+			proxy.Heal()
+			eventually(t, func(ctx context.Context) (*snapshot, error) { return far.look(ctx, claimKey{"b", store.NewID()}) })
+			far.Close()
+			if left := etcdtest.Residue(t, look); len(left) != want {
+				t.Errorf("left on the server: %q", left)
+			}
+		})
+	}
+}
+
+// A lease must be revoked, and the context of the call that does it has ended.
+func TestCloseRevokesALeaseThatCouldNotBeRevokedEarlier(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	s, look := opened(t, server.Addr()), direct(t, server.Addr())
+	l := leased(t, s, time.Minute)
+	l.unsure.Store(true)
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.recycle(dead, l)
+	if other := leased(t, s, time.Minute); other == l {
+		t.Error("it is used again")
+	} else {
+		s.recycle(t.Context(), other)
+	}
+	s.Close()
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
+		t.Errorf("left on the server: %q", left)
+	}
+}

@@ -283,7 +283,7 @@ func (g *regrant) put(ctx context.Context, old, next *lease) (out store.Renewed,
 	case err != nil:
 		next.unsure.Store(true)
 		if next != old {
-			s.change(g.key, func(c *claim) { c.grant, c.create = nil, 0 }) // it has either lease now
+			s.pool.push(next) // the grant has either lease now
 		}
 		return out, err
 	case !resp.Succeeded:
