@@ -568,11 +568,15 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 		"the last node has voted, its reply is lost": "Release",
 		"the others do not reply at first":           "first",
 		"the others reply before the next call":      "later",
+		"the last node has voted for another":        "other",
 	} {
 		run(t, name, func(t *testing.T) {
 			nodes, q := gates(t, 3, quorum.Options{})
 			if lost == "Acquire" {
 				nodes[2].set(down, nil)
+			}
+			if lost == "other" {
+				mustAcquire(t, nodes[2].Store, request("n"))
 			}
 			req := request("n")
 			mustAcquire(t, q, req)
@@ -581,7 +585,12 @@ func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
 			if lost == "Acquire" {
 				nodes[2].set(nil, nil)
 			}
-			breakAt(t, req, nodes[:2])
+			broken := nodes[:2]
+			if lost == "other" {
+				nodes[2].set(slow(50*time.Millisecond), nil) // it replies last
+				broken = nodes[1:2]
+			}
+			breakAt(t, req, broken)
 			if lost == "first" || lost == "later" {
 				setAll(nodes[:2], down, nil)
 				wantKept(t, q, req, done, false)

@@ -61,6 +61,7 @@ func (se *session) end(i int, e *ending) {
 // have to be. An ending that somebody waits for is sent even if another one is repeated already, because its
 // answer counts. It unlocks the mutex meanwhile.
 func (se *session) endAt(i int, e *ending) error {
+	defer se.reopen()
 	s, t := se.store, &se.seats[i]
 	sent := s.now()
 	switch {
@@ -113,7 +114,6 @@ func (se *session) endAt(i int, e *ending) error {
 		err = store.ErrNotHeld // it is not known whether a vote was ended
 	}
 	t.without = errors.Is(err, store.ErrNotHeld)
-	se.reopen()
 	return err
 }
 
