@@ -140,7 +140,7 @@ func (c *conn) reply(
 	if rueidis.IsRedisNil(err) {
 		return rediscore.Reply{}
 	}
-	if err != nil && c.owned != nil && c.client.Mode() == rueidis.ClientModeStandalone && strings.HasPrefix(err.Error(), "READONLY") {
+	if err != nil && c.owned != nil && c.client.Mode() == rueidis.ClientModeStandalone && strings.Contains(err.Error(), "READONLY") {
 		c.owned.closeAll(false) // it was a primary; its address may lead to the new one by now
 	}
 	return rediscore.Reply{Value: v, Err: err}

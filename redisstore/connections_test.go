@@ -4,9 +4,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 func TestNoConnectionOutlivesTheStoreThatOwnsIt(t *testing.T) {
@@ -34,6 +39,22 @@ func TestNoConnectionOutlivesTheStoreThatOwnsIt(t *testing.T) {
 	}
 	if _, err := dial(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a connection was made after closeAll: %v", err)
+	}
+}
+
+// Its address may lead to the new primary by now. Before Redis 7, an error inside a script has a prefix.
+func TestTheConnectionToADemotedPrimaryIsGivenUp(t *testing.T) {
+	s := openURL(t, "redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
+	const readOnly = "READONLY You can't write against a read only replica."
+	for i, reply := range []string{readOnly, "ERR Error running script (call to f_0123): @user_script:16: @user_script: 16: -" + readOnly} {
+		refuse := rediscore.Call{Command: "EVAL", Args: []string{"return redis.error_reply(ARGV[1])", "0", reply}}
+		if r := s.conn.Run(t.Context(), refuse)[0]; r.Err == nil || !strings.HasSuffix(reply, r.Err.Error()) {
+			t.Fatalf("%+v, want the error %q", r, reply)
+		}
+		suites.Granted(t, s, suites.Request(reply))
+		if made := s.conn.owned.made.Load(); made != uint64(i)+2 {
+			t.Errorf("%d connections after %q, want %d", made, reply, i+2)
+		}
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // A Conn runs scripts on Redis servers through a client library. Its methods are safe for concurrent use and
-// return soon after their context ends. An error reply begins with the server's code for it, such as
-// "NOPERM".
+// return soon after their context ends. An error reply contains the server's code for it, such as "NOPERM",
+// and begins with it unless it is the error of a command in a script: before Redis 7, other text precedes it.
 type Conn interface {
 	// Run sends calls in one pipeline and returns a reply to each. On a Cluster all keys must be in one slot.
 	Run(ctx context.Context, calls ...Call) []Reply
