@@ -87,8 +87,8 @@
 //
 // # Full servers and migrating slots
 //
-// At maxmemory with noeviction, new locks are refused. Calls that extend or end a lock work: a renewal, a
-// release, a waiter that leaves, and the grant to the next waiter.
+// At maxmemory with noeviction, new locks and new waiters are refused. Calls that extend or end a lock work: a
+// renewal, a release, a waiter that asks again or leaves, and the grant to the next waiter.
 //
 // While a slot of a Cluster migrates, the server refuses scripts with several keys with TRYAGAIN unless it
 // has all of them. An exclusive lease is renewed nevertheless, by a script with one key. All other calls for
@@ -116,7 +116,7 @@
 //
 //	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +incrby
 //	  +del +rpush +rpop +lpop +lindex +llen +lpos +lrange +lset +lrem +pttl +pexpire +pexpireat
-//	  +time +hget +hset +hsetnx +hdel +hexists +zadd +zrem +zrange +zrangebyscore +publish
+//	  +time +hget +hset +hdel +hexists +zadd +zrem +zrange +zrangebyscore +publish
 //	  +spublish +subscribe +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth
 //	  +select +role
 //

@@ -277,7 +277,7 @@ func (n *node) slowCommands() (bool, string) {
 
 // CommandRights returns the commands that a user of the store must be allowed to run.
 func CommandRights(cluster, replicas bool) []string {
-	names := strings.Fields("asking del eval evalsha get hdel hexists hget hset hsetnx incrby lindex llen lpop lpos lrange lrem lset" +
+	names := strings.Fields("asking del eval evalsha get hdel hexists hget hset incrby lindex llen lpop lpos lrange lrem lset" +
 		" pexpire pexpireat ping pttl role rpop rpush scan set time zadd zrange zrangebyscore zrem")
 	if cluster {
 		names = append(names, "spublish", "ssubscribe", "sunsubscribe")

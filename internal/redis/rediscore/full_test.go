@@ -22,6 +22,10 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 		readers[i].ID = store.NewID()
 		suites.Granted(t, q.owner, readers[i])
 	}
+	before, behind := q.request(), q.request()
+	before.Name, behind.Name, behind.Mode = "queue", "queue", store.Shared // no grant is pushed to it
+	suites.Granted(t, q.owner, before)
+	suites.Refused(t, s, behind)
 	repeated := plain("repeated")
 	suites.Granted(t, q.owner, repeated)
 	q.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
@@ -31,6 +35,14 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	if _, err := q.owner.Acquire(q.ctx, plain("new")); err == nil || !strings.Contains(err.Error(), "raise maxmemory") {
 		t.Fatalf("error %v, want that a new lock is refused", err)
 	}
+	q.refused(s, waiting)
+	if _, err := q.owner.Acquire(q.ctx, q.request()); err == nil || !strings.Contains(err.Error(), "raise maxmemory") {
+		t.Fatalf("error %v, want that a new waiter is refused", err)
+	}
+	suites.Refused(t, s, behind)
+	suites.Release(t, q.owner, before)
+	suites.Granted(t, s, behind)
+	suites.Release(t, s, behind)
 	suites.Extended(t, q.owner, q.holder)
 	suites.Extended(t, q.owner, readers[0])
 	if err := leaver.Leave(q.ctx, leaves.Name, leaves.ID); err != nil {

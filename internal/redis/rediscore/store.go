@@ -126,7 +126,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		if err != nil { // the lock may have been granted, which the complete lane recognises in one round trip
 			s.hints.setContended(req.Name, true)
 		}
-		// A full server takes no new lock, but acquire.lua recognises a grant of this identity.
+		// A full server takes no new lock, but acquire.lua recognises what this identity has.
 		if ok || err != nil && !strings.Contains(err.Error(), "OOM") {
 			return answer, err
 		}

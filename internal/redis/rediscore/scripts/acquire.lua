@@ -14,6 +14,9 @@ end
 expire()
 local h = holder(id)
 local w = waiting > 0 and readWaiter(field)
+if h or w then
+  evenIfFull()
+end
 
 -- invalid leaves nothing queued.
 local function invalid(reply)
@@ -27,7 +30,6 @@ if h and h.state == HELD then
   if not same(h) then
     return invalid({'claim', h.mode, h.weight, h.limit})
   end
-  evenIfFull()
   -- The grant may have been pushed to another call with this identity.
   h.owner, h.meta, h.ends = owner, meta, now + ttl
   if h ~= sole then

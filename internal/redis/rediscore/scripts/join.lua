@@ -7,7 +7,8 @@ local tokens, floor, heartbeat, who = tonumber(ARGV[7]), tonumber(ARGV[8]), tonu
 local ends, of = match(sole, '^1\t1\t0\t0\t(%d+)\t(%x+)\t')
 if ARGV[3] == '1' and ARGV[9] == '1' and of and of ~= id and now < tonumber(ends) then
   local beat = now + heartbeat + 1
-  if call('HSETNX', RECORDS, 'w' .. id, format('1\t1\t0\t%.0f\t%.0f\t%s\t%s', now, beat, ARGV[12], who)) == 1 then
+  if call('HEXISTS', RECORDS, 'w' .. id) == 0 then
+    call('HSET', RECORDS, 'w' .. id, format('1\t1\t0\t%.0f\t%.0f\t%s\t%s', now, beat, ARGV[12], who))
     local place = call('RPUSH', QUEUE, 'w' .. id)
     ends = tonumber(ends)
     if beat > b or ends > x then
