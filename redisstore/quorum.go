@@ -167,23 +167,20 @@ func (n *quorumNode) get(ctx context.Context) (*Store, error) {
 	if s := n.store.Load(); s != nil {
 		return s, nil
 	}
-	if !n.mu.TryLock() {
-		return nil, errConnecting
-	}
-	recently := time.Since(n.tried) < reopenAfter
-	err := n.err
-	n.mu.Unlock()
 	var s *Store
-	if !recently || err == nil {
-		s, err = n.connect(ctx)
+	err := errConnecting
+	if n.mu.TryLock() {
+		recently := time.Since(n.tried) < reopenAfter
+		err = n.err
+		n.mu.Unlock()
+		if !recently || err == nil {
+			s, err = n.connect(ctx)
+		}
 	}
-	if err == nil {
-		return s, nil
+	if err != nil { // tell that nothing was sent; an error of the store contract would not be about one node
+		return nil, &net.OpError{Op: "dial", Err: errors.New(err.Error())}
 	}
-	if dial := new(net.OpError); errors.As(err, &dial) { // which tells that nothing was sent
-		return nil, dial
-	}
-	return nil, fmt.Errorf("%v", err) // not an error of the store contract, because it is about one node
+	return s, nil
 }
 
 // on calls the store of a node, and connects if necessary.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -230,6 +232,63 @@ func TestUptimeOfANodeIsNeverTooLong(t *testing.T) {
 			}
 			return err
 		})
+	}
+}
+
+// A quorum need not undo what was never sent.
+func TestErrorOfANodeWithoutAConnectionTellsThatNothingWasSent(t *testing.T) {
+	loading, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loading.Close()
+	go func() {
+		for {
+			c, err := loading.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for err == nil { // also for a request that has several commands
+					if _, err = c.Read(make([]byte, 4096)); err == nil {
+						_, err = io.WriteString(c, "-LOADING Redis is loading the dataset in memory\r\n")
+					}
+				}
+			}()
+		}
+	}()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	locked := servers.StartRedis(t, servers.RedisOptions{Password: "PASSWORD"})
+	for url, says := range map[string]string{
+		"redis://" + loading.Addr().String():  "LOADING",
+		"rediss://" + loading.Addr().String(): "TLS",
+		"redis://" + silent.Addr().String():   "",
+		"redis://" + locked.Addr():            "check the user",
+		"redis://127.0.0.1:1":                 "refused",
+	} {
+		u, err := store.ParseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &quorumNode{url: u}
+		for range 2 { // the second call fails because of the first one
+			_, err = n.Acquire(t.Context(), suites.Request("n"))
+			var dial *net.OpError
+			if !errors.As(err, &dial) || dial.Op != "dial" || errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v, want the error of a dial that says %q", url, err, says)
+			}
+		}
+		n.mu.Lock()
+		var dial *net.OpError
+		if _, err := n.Acquire(t.Context(), suites.Request("n")); !errors.As(err, &dial) || dial.Op != "dial" {
+			t.Errorf("while another call connects: %v, want the error of a dial", err)
+		}
+		n.mu.Unlock()
 	}
 }
 
