@@ -112,6 +112,7 @@ func (a *attempt) ask(ctx context.Context, now time.Duration) (store.Answer, err
 		limit = min(limit, a.failing+patience-now)
 	}
 	a.sent, a.joined = now, a.turn.Joined()
+	a.turn.Asks()
 	return a.c.store.Acquire(ctx, limit, &a.Request)
 }
 

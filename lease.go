@@ -115,6 +115,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		return fail(op, h.name(), err)
 	}
 	unchanged, err := l.renewNow(ctx)
+	h.c.queue.ForgetRefusal(h.g.Name)
 	if unchanged != nil {
 		err = unavailable("", unchanged)
 	}

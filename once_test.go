@@ -194,5 +194,13 @@ func TestOnce(t *testing.T) {
 			must(w, w.once(w.c, time.Hour, nothing))
 			must(w, <-over)
 		},
+		"Forget lets it run again although an earlier call has not got its reply yet": func(w *world) {
+			must(w, w.once(w.c, time.Hour, nothing))
+			w.p.slow(0, 10*time.Millisecond)
+			go w.once(w.c, time.Hour, w.mustNotRun)
+			time.Sleep(time.Millisecond)
+			must(w, w.c.Forget(w.Context(), "n"))
+			must(w, w.once(w.c, time.Hour, nothing))
+		},
 	}.run(t)
 }

@@ -138,6 +138,27 @@ func TestQueue(t *testing.T) {
 			mustUnlock(w, lease)
 			mustUnlock(w, <-got)
 		},
+		"a TryLock after an Unlock does not share a reply from before it": func(w *world) {
+			lease, err := w.c.RLock(w.Context(), "n")
+			must(w, err)
+			w.p.slow(0, 10*time.Millisecond)
+			go w.try(w.c) // is refused because of the lease
+			time.Sleep(time.Millisecond)
+			mustUnlock(w, lease)
+			must(w, w.try(w.c))
+		},
+		"a TryRLock after a Downgrade does not share a reply from before it": func(w *world) {
+			lease := w.lock(w.c)
+			w.p.slow(0, 10*time.Millisecond)
+			w.p.renew.set(func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+				go w.c.TryRLock(w.Context(), "n") // is refused because of the exclusive lease
+				synctest.Wait()
+				return w.s.Renew(ctx, grants)
+			})
+			must(w, lease.Downgrade(w.Context()))
+			_, err := w.c.TryRLock(w.Context(), "n")
+			must(w, err)
+		},
 		"local readers share and do not overtake a writer": func(w *world) {
 			var mu sync.Mutex
 			var events []string

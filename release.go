@@ -23,6 +23,7 @@ func (c *Client) releaseGrant(ctx context.Context, g *renewal.Grant, keep store.
 	err := c.release(ctx, g, keep, begin)
 	switch {
 	case turn.IsZero():
+		c.queue.ForgetRefusal(g.Name)
 	case !c.caps.Features.Wakes() && turn.Waiting():
 		// This store does not wake waiters, so give other processes time to find the name free.
 		time.AfterFunc(min(c.set.handoverSlice/5, pollMost), func() { c.endTurn(turn) })

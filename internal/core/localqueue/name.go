@@ -38,6 +38,7 @@ type name struct {
 	head, tail *Waiter
 	waiting    atomic.Int32 // number of waiters; may be read without the mutex
 	joined     atomic.Int32 // number of calls that began to wait so far; may be read without the mutex
+	outdated   atomic.Bool  // a refusal of the last request may be due to what this client has ended since
 }
 
 func (sh *shard) get(text string) *name {

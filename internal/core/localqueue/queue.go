@@ -122,12 +122,16 @@ func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle *Answer
 }
 
 // ForgetRefusal forgets the last answer of the store about a name if it was a refusal, because the
-// refusal may be due to a place or a grant that this client has ended or is about to end.
+// refusal may be due to a place or a grant that this client has ended or is about to end. A refusal
+// that is on its way ends only the call that asked.
 func (q *Queue) ForgetRefusal(name string) {
 	sh := q.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if n := sh.names[name]; n != nil && n.answered.Refusal != nil {
-		n.answered = Answer{}
+	if n := sh.names[name]; n != nil {
+		n.outdated.Store(true)
+		if n.answered.Refusal != nil {
+			n.answered = Answer{}
+		}
 	}
 }

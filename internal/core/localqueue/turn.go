@@ -22,6 +22,9 @@ func (t Turn) Waiting() bool { return t.n.waiting.Load() > 0 }
 // Joined returns how many calls have begun to wait for the turn so far.
 func (t Turn) Joined() int32 { return t.n.joined.Load() }
 
+// Asks notes that the call with the turn is about to send a request.
+func (t Turn) Asks() { t.n.outdated.Store(false) }
+
 // HandsOver reports whether a grant for a call could be handed over to the first of the waiting calls.
 func (t Turn) HandsOver(call *Call) bool {
 	if call.Own || call.Request.Mode != store.Exclusive || !t.Waiting() {
@@ -59,6 +62,9 @@ func (t Turn) Answered(a Answer) {
 	n := t.n
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
+	if a.Refusal != nil && n.outdated.Load() {
+		a = Answer{}
+	}
 	n.answered = a
 	n.answerWaiters(&t.q.config)
 }
@@ -69,7 +75,7 @@ func (t Turn) Refused(req *store.Request, a Answer) {
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
 	n.each(func(w *Waiter) {
-		if w.call.Try && sameShape(&w.call.Request, req) {
+		if !n.outdated.Load() && w.call.Try && sameShape(&w.call.Request, req) {
 			answer := a // does not move a to the heap if no call waits
 			n.signal(w, Outcome{Answer: &answer})
 		}
