@@ -113,7 +113,7 @@ func renew(ctx context.Context, st store.Store, name string, id store.ID, ttl ti
 	return sent.Add(leaseTime(renewed[0].TTL)), nil
 }
 
-// modeOf returns the mode of a grant, which a renewal must not change.
+// modeOf returns the mode of a grant, which a renewal must not change, or ErrNotHeld.
 func modeOf(ctx context.Context, st store.Store, name string, id store.ID) (store.Mode, error) {
 	page, err := st.List(ctx, store.Query{Name: name})
 	if err != nil {
@@ -136,20 +136,28 @@ func newReleaseCommand() *cobra.Command {
 		Short: "Release a lock taken with acquire",
 		Long: `Releases the lock. If it is no longer held, it exits with 79: the work that
 needed the lock may have overlapped with that of another holder.`,
-		RunE: flags.run(func(name string, id store.ID) error {
-			retried := false
-			return flags.retry(name, func(ctx context.Context, s store.Store) error {
-				err := s.Release(ctx, name, id, store.Keep{})
-				if retried && errors.Is(err, holdfast.ErrNotHeld) {
-					return nil // an earlier attempt released it, and the reply was lost
-				}
-				retried = true
-				return err
-			})
-		}),
+		RunE: flags.run(func(name string, id store.ID) error { return flags.retry(name, release(name, id)) }),
 	}
 	flags.addTo(cmd)
 	return cmd
+}
+
+// release returns a function for retry. A lock that it has seen was held until the release, so the work
+// did not overlap with that of another holder, even if the lock is gone after that.
+func release(name string, id store.ID) func(context.Context, store.Store) error {
+	seen := false
+	return func(ctx context.Context, st store.Store) error {
+		if !seen {
+			if _, err := modeOf(ctx, st, name, id); err != nil {
+				return err
+			}
+			seen = true
+		}
+		if err := st.Release(ctx, name, id, store.Keep{}); !errors.Is(err, holdfast.ErrNotHeld) {
+			return err
+		}
+		return nil // an earlier attempt released it, and the reply was lost
+	}
 }
 
 // grantFlags are the flags of a command that acts on one grant of the lock NAME.

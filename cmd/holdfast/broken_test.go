@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A brokenStore is a store in memory with faults that a test cannot cause in a server at the right moment.
+type brokenStore struct {
+	*memstore.Store
+	release func(ctx context.Context, real func() error) error // replaces Release
+}
+
+func (b *brokenStore) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	return b.release(ctx, func() error { return b.Store.Release(ctx, name, id, keep) })
+}
+
+func (b *brokenStore) client(t *testing.T) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Only a lock that was held until its release has protected all of the work.
+func TestReleaseForgivesALostReplyIfTheLockWasHeldUntilThen(t *testing.T) {
+	for _, test := range []struct {
+		what   string
+		gone   bool  // before the release
+		effect bool  // of the call whose reply is lost
+		want   error // at last
+	}{
+		{"released by a call whose reply was lost", false, true, nil},
+		{"released by the second call", false, false, nil},
+		{"gone before the first call", true, false, holdfast.ErrNotHeld},
+	} {
+		calls := 0
+		b := &brokenStore{Store: memstore.New()}
+		b.release = func(_ context.Context, real func() error) error {
+			if calls++; calls > 1 || test.effect {
+				if err := real(); calls > 1 {
+					return err
+				}
+			}
+			return errors.New("connection refused")
+		}
+		id := store.NewID()
+		if !test.gone {
+			lease, err := b.client(t).Lock(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			id = lease.ID()
+		}
+		do := release("a", id)
+		err := do(t.Context(), b)
+		if err != nil && !errors.Is(err, holdfast.ErrNotHeld) {
+			err = do(t.Context(), b)
+		}
+		if !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", test.what, err, test.want)
+		}
+	}
+}
