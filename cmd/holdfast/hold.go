@@ -249,29 +249,38 @@ func (h *holding) finish() int {
 		h.undo()
 		return cannotRun(h.report, h.command, h.failed)
 	}
-	if h.once != nil {
-		if err := h.once.finish(code == 0); err != nil {
-			code, text := explain(err, h.name)
-			h.hurry = true
-			h.report.tell(event{Event: "error", Code: &code}, "%s, but this could not be recorded, so it may run again: %s", how, text)
-			return code
-		}
-	}
-	err := h.lease.Unlock(context.Background())
+	err := h.unlock(code == 0)
 	switch {
-	case h.once != nil && errors.Is(err, holdfast.ErrNotHeld): // Client.Once has released it
 	case errors.Is(err, holdfast.ErrLost):
 		h.lost = reason(err)
 		return h.sayLost(how)
+	case err != nil && h.once != nil && code == 0:
+		code, text := explain(err, h.name)
+		h.hurry = true
+		h.report.tell(event{Event: "error", Code: &code}, "%s, but this could not be recorded, so it may run again: %s", how, text)
+		return code
 	case err != nil:
 		h.hurry = true
-		h.report.tell(event{Event: "error"}, "%q could not be released, and expires within %v: %v", h.name, h.ttl, err)
+		h.report.tell(event{Event: "error", Code: &code, Signal: h.signalName()}, "%q could not be released, and expires within %v: %v", h.name, h.ttl, err)
+	default:
+		h.report.note(event{Event: "released", Token: h.lease.Token(), Code: &code, Signal: h.signalName()}, "%s; released %q", how, h.name)
 	}
 	if h.ended.Signal == syscall.SIGINT && (hadTerminal || job.Foreground()) { // by Ctrl-C
 		h.dieOf = syscall.SIGINT
 	}
-	h.report.note(event{Event: "released", Token: h.lease.Token(), Code: &code, Signal: h.signalName()}, "%s; released %q", how, h.name)
 	return code
+}
+
+// unlock releases the lock, and for holdfast once records a success.
+func (h *holding) unlock(success bool) error {
+	if h.once == nil {
+		return h.lease.Unlock(context.Background())
+	}
+	err := h.once.finish(success)
+	if err == nil && !success {
+		err = h.release() // Client.Once does not say whether it could do that
+	}
+	return err
 }
 
 // lostUnseen detects a loss that was not reported yet: the deadline has passed and its timer is late,

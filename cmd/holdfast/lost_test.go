@@ -178,23 +178,40 @@ func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
 
 // The job ran under its lock, so holdfast returns its exit code.
 func TestALockThatCannotBeReleasedIsReported(t *testing.T) {
-	s := newSite(t)
-	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 3`)
-	s.held("a")
-	s.hog(writeLock)
-	s.write("go", "")
-	p.wantCode(3)
-	p.wantErr(`"a" could not be released, and expires within 30s`)
+	for _, command := range [][]string{{"run"}, {"once", "--keep", "1h"}} {
+		t.Run(command[0], func(t *testing.T) {
+			s := newSite(t)
+			p := s.start(append(command, "--json", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 3`)...)
+			s.held("a")
+			s.hog(writeLock)
+			s.write("go", "")
+			p.wantCode(3)
+			events := s.events(p.err.String())
+			last := events[len(events)-1]
+			if got := kinds(events); got != "acquired started" {
+				t.Errorf("events besides errors: %s", got)
+			}
+			if !strings.HasPrefix(last.Message, `"a" could not be released, and expires within 30s`) || last.Code == nil || *last.Code != 3 {
+				t.Errorf("last event: %+v", last)
+			}
+		})
+	}
 }
 
-func TestAJobThatExitsWith0AfterItsLockWasBrokenHasNotSucceeded(t *testing.T) {
-	s := newSite(t)
-	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done`)
-	s.held("a")
-	s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0)
-	s.write("go", "")
-	p.wantCode(79)
-	p.wantErrParts("forcibly released", "the job exited with 0")
+func TestAJobWhoseLockWasBrokenHasNotSucceeded(t *testing.T) {
+	for _, code := range []string{"0", "4"} {
+		for _, command := range [][]string{{"run"}, {"once", "--keep", "1h"}} {
+			t.Run(command[0]+" exit "+code, func(t *testing.T) {
+				s := newSite(t)
+				p := s.start(append(command, "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit `+code)...)
+				s.held("a")
+				s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0)
+				s.write("go", "")
+				p.wantCode(79)
+				p.wantErr(`lost "a": the grant is gone`, "forcibly released", "the job exited with "+code)
+			})
+		}
+	}
 }
 
 func TestAJobIsDeadBeforeTheLockOfAKilledHolderIsFree(t *testing.T) {

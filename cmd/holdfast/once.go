@@ -86,11 +86,11 @@ func (o *onceCall) acquire(ctx context.Context, c *holdfast.Client, lock *lockOp
 	}
 }
 
-// finish passes the result of the job to Client.Once, and returns an error if a success could
-// not be recorded. A second call has no effect.
+// finish passes the result of the job to Client.Once, and returns an error if the lock was lost or a
+// success could not be recorded. A second call has no effect.
 func (o *onceCall) finish(success bool) error {
 	o.ended <- success // the buffer has room, since the job has received the value of an earlier call
-	if err := <-o.recorded; !errors.Is(err, errFailed) {
+	if err := <-o.recorded; !errors.Is(err, errFailed) || errors.Is(err, holdfast.ErrLost) {
 		return err
 	}
 	return nil

@@ -184,10 +184,18 @@ func (r *runner) undo() {
 	if r.lease == nil {
 		return
 	}
+	r.release() // if this fails, Close in cleanUp tries again
+	r.lease = nil
+}
+
+// release releases the lock without --min-hold, unless that was done before.
+func (r *runner) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), hurryTime)
 	defer cancel()
-	r.client.store.Release(ctx, r.name, r.lease.ID(), store.Keep{}) // if this fails, Close in cleanUp tries again
-	r.lease = nil
+	if err := r.client.store.Release(ctx, r.name, r.lease.ID(), store.Keep{}); !errors.Is(err, holdfast.ErrNotHeld) {
+		return err
+	}
+	return nil
 }
 
 // noLock reports why the lock was not acquired, and returns the exit code.
