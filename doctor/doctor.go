@@ -54,7 +54,7 @@ const (
 )
 
 // Run checks a store for locks with that TTL. The checks take about five seconds if the store is
-// healthy, and write only under a scratch name, which they leave empty.
+// healthy and grants short TTLs, and write only under a scratch name, which they leave empty.
 func Run(ctx context.Context, s store.Store, ttl time.Duration) []store.Finding {
 	findings := roundTrip(ctx, s, ttl)
 	findings = append(findings, selfTest(ctx, s)...)
@@ -108,8 +108,6 @@ func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	if caps.MaxTTL > 0 {
 		ttl = min(ttl, caps.MaxTTL)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 6*ttl+4*slack)
-	defer cancel()
 	t := &test{name: scratch(), ttl: ttl}
 	for _, c := range []**holdfast.Client{&t.a, &t.b} {
 		var err error
@@ -131,7 +129,9 @@ func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	}
 	var findings []store.Finding
 	for _, step := range steps {
-		found, err := step.do(ctx)
+		stepCtx, cancel := context.WithTimeout(ctx, t.ttl+4*slack)
+		found, err := step.do(stepCtx)
+		cancel()
 		if err != nil {
 			return append(findings, step.Bad("%v", err)) // the following steps build on it
 		}
@@ -146,7 +146,7 @@ func selfTest(ctx context.Context, s store.Store) []store.Finding {
 // A test is the self-test. Its steps return what they have found, which counts unless they fail.
 type test struct {
 	name    string
-	ttl     time.Duration
+	ttl     time.Duration // as asked for, or longer if the store grants more
 	a, b    *holdfast.Client
 	lease   *holdfast.Lease
 	highest []int64       // tokens in the order of their grants
@@ -156,6 +156,7 @@ type test struct {
 func (t *test) lock(ctx context.Context, c *holdfast.Client, opts ...holdfast.CallOption) (err error) {
 	if t.lease, err = c.Lock(ctx, t.name, opts...); err == nil {
 		t.highest = append(t.highest, t.lease.Token())
+		t.ttl = max(t.ttl, time.Until(t.lease.Deadline()).Round(100*time.Millisecond))
 	}
 	return err
 }

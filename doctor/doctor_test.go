@@ -138,3 +138,22 @@ func TestStoreWhoseMaximumTTLIsBelowThatOfTheSelfTest(t *testing.T) {
 		}
 	})
 }
+
+// As etcd does with a long election timeout.
+func TestAStoreThatGrantsALongerTTLIsNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &longStore{memstore.New()}
+		findings := doctor.Run(t.Context(), s, 30*time.Second)
+		if got := levels(findings); got != "" {
+			t.Errorf("findings %q: %+v", got, findings)
+		}
+	})
+}
+
+// A longStore grants a TTL of at least 20 s.
+type longStore struct{ *memstore.Store }
+
+func (l *longStore) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	req.TTL = max(req.TTL, 20*time.Second)
+	return l.Store.Acquire(ctx, req)
+}
