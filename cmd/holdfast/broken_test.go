@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
@@ -19,6 +20,8 @@ type brokenStore struct {
 func (b *brokenStore) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	return b.release(ctx, func() error { return b.Store.Release(ctx, name, id, keep) })
 }
+
+func (b *brokenStore) Close() error { return nil } // the test still reads it
 
 func (b *brokenStore) client(t *testing.T) *holdfast.Client {
 	t.Helper()
@@ -68,5 +71,36 @@ func TestReleaseForgivesALostReplyIfTheLockWasHeldUntilThen(t *testing.T) {
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", test.what, err, test.want)
 		}
+	}
+}
+
+func TestALockUnderWhichNoJobHasRunIsNotClosedForMinHold(t *testing.T) {
+	for what, failure := range map[string]func(ctx context.Context) error{
+		"hangs":      func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"is refused": func(context.Context) error { return errors.New("connection refused") },
+	} {
+		t.Run("the first release "+what, func(t *testing.T) {
+			t.Parallel()
+			calls := 0
+			b := &brokenStore{Store: memstore.New()}
+			b.release = func(ctx context.Context, real func() error) error {
+				if calls++; calls == 1 {
+					return failure(ctx)
+				}
+				return real()
+			}
+			c := b.client(t)
+			lease, err := c.Lock(t.Context(), "a", holdfast.MinHold(time.Hour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &runner{jobOptions: &jobOptions{}, report: newReporter("a"), client: &connection{c, &ttlStore{Store: b}}, lease: lease}
+			r.name = "a"
+			r.leave(&signalled{15})
+			r.cleanUp()
+			if page, err := b.List(t.Context(), store.Query{}); err != nil || len(page.Locks) > 0 {
+				t.Errorf("left behind: %+v, %v", page.Locks, err)
+			}
+		})
 	}
 }

@@ -185,30 +185,35 @@ func (f *grantFlags) run(do func(name string, id store.ID) error) func(*cobra.Co
 	}
 }
 
-// retry calls do with the store until it succeeds, for a limited number of times. It repeats
-// calls because after a lost reply it is unknown whether a call had an effect.
+// retry calls do with the store until it succeeds.
 func (f *grantFlags) retry(name string, do func(ctx context.Context, st store.Store) error) error {
-	const attempts = 4
 	ctx, cancel := untilSignal()
 	defer cancel()
 	return f.withStore(ctx, name, func(st *ttlStore) error {
-		for i := 1; ; i++ {
-			callCtx, cancel := context.WithTimeout(ctx, openTimeout/2)
-			err := do(callCtx, st)
-			cancel()
-			switch {
-			case err == nil:
-				return nil
-			case ctx.Err() != nil:
-				return context.Cause(ctx)
-			case i == attempts, errors.Is(err, holdfast.ErrNotHeld), errors.Is(err, holdfast.ErrInvalid),
-				errors.Is(err, holdfast.ErrUnsupported):
-				return err
-			}
-			select {
-			case <-time.After(25 * time.Millisecond << i):
-			case <-ctx.Done():
-			}
-		}
+		return retry(ctx, func(ctx context.Context) error { return do(ctx, st) })
 	})
+}
+
+// retry calls do until it succeeds, for a limited number of times. It repeats calls because after a
+// lost reply it is unknown whether a call had an effect.
+func retry(ctx context.Context, do func(context.Context) error) error {
+	const attempts = 4
+	for i := 1; ; i++ {
+		callCtx, cancel := context.WithTimeout(ctx, openTimeout/2)
+		err := do(callCtx)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case i == attempts, errors.Is(err, holdfast.ErrNotHeld), errors.Is(err, holdfast.ErrInvalid),
+			errors.Is(err, holdfast.ErrUnsupported):
+			return err
+		}
+		select {
+		case <-time.After(25 * time.Millisecond << i):
+		case <-ctx.Done():
+		}
+	}
 }

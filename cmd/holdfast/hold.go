@@ -44,7 +44,7 @@ func (r *runner) holdLock(path string, args []string) int {
 	}
 	var err error
 	if h.job, err = job.Start(spec, r.signals); err != nil {
-		r.undo()
+		r.unused = true
 		code := exitNotExec
 		r.report.tell(event{Event: "failed", Code: &code}, "%v; the job was not started", err)
 		return code
@@ -246,7 +246,7 @@ func (h *holding) finish() int {
 		return h.sayLost(how)
 	}
 	if h.failed != nil {
-		h.undo()
+		h.unused = true
 		return cannotRun(h.report, h.command, h.failed)
 	}
 	err := h.unlock(code == 0)
@@ -278,7 +278,7 @@ func (h *holding) unlock(success bool) error {
 	}
 	err := h.once.finish(success)
 	if err == nil && !success {
-		err = h.release() // Client.Once does not say whether it could do that
+		err = h.release(context.Background()) // Client.Once does not say whether it could do that
 	}
 	return err
 }

@@ -30,6 +30,7 @@ type runner struct {
 	once    *onceCall             // nil except for holdfast once
 	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
 	dieOf   syscall.Signal        // the signal with which holdfast must end itself, or 0
+	unused  bool                  // no job has run under the lease
 	hurry   bool                  // the store has failed, so do not wait long for it
 }
 
@@ -169,7 +170,7 @@ func (r *runner) deadline() time.Time {
 
 // leave leaves the queue after a signal. The job was not started.
 func (r *runner) leave(by *signalled) int {
-	r.undo()
+	r.unused = r.lease != nil
 	code := exitSignal + by.number
 	sig := syscall.Signal(by.number)
 	r.report.note(event{Event: "interrupted", Signal: job.SignalName(sig), Code: &code}, "%s: left the queue of %q", job.SignalName(sig), r.name)
@@ -179,18 +180,9 @@ func (r *runner) leave(by *signalled) int {
 	return code
 }
 
-// undo releases a lock under which no job has run. It does not apply --min-hold.
-func (r *runner) undo() {
-	if r.lease == nil {
-		return
-	}
-	r.release() // if this fails, Close in cleanUp tries again
-	r.lease = nil
-}
-
 // release releases the lock without --min-hold, unless that was done before.
-func (r *runner) release() error {
-	ctx, cancel := context.WithTimeout(context.Background(), hurryTime)
+func (r *runner) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, hurryTime)
 	defer cancel()
 	if err := r.client.store.Release(ctx, r.name, r.lease.ID(), store.Keep{}); !errors.Is(err, holdfast.ErrNotHeld) {
 		return err
@@ -231,10 +223,10 @@ func (r *runner) cleanUp() {
 		if r.once != nil {
 			r.once.finish(false) // has no effect if it was called before
 		}
-		if r.lease != nil {
-			r.lease.Unlock(context.Background()) // respects --min-hold, unlike Close
+		if !r.unused || retry(ctx, r.release) == nil {
+			r.client.Client.Close() // it would keep an unused lock closed for --min-hold
 		}
-		r.client.Close()
+		r.client.store.Close()
 	}()
 	if r.hurry {
 		time.AfterFunc(hurryTime, done)
