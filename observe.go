@@ -50,8 +50,9 @@ const (
 	EventReleased                        // the lease was unlocked
 	EventError                           // the store failed; the client retries, or the call fails
 	// EventGaveUp means that a call ended without the lock. Err matches ErrHeld if another has it,
-	// ErrUnavailable if the store failed, and the cause of a context that ended. A call refused at
-	// once, for bad input, a context that ended or holds the name, or Close, is not reported.
+	// ErrDone if Once found the work done, ErrUnavailable if the store failed, and the cause of a
+	// context that ended. A call refused at once, for bad input, a context that ended or holds the
+	// name, or Close, is not reported.
 	EventGaveUp
 	// EventLeaked means that the program dropped a Lease without Unlock and that it was garbage
 	// collected. The client continues to renew it until the client is closed.

@@ -21,9 +21,9 @@
 //	holdfast.fence.rejections   counter        stale tokens that a resource refused; see Observer.Fence
 //
 // Attributes: holdfast.store (the kind of store), holdfast.mode (as it was acquired), holdfast.result
-// (of an acquiring call: acquired, handed_over, held, canceled, unavailable or error; of a renewal:
-// ok or error), holdfast.end (released or lost) and holdfast.reason (of a loss: expired, gone or
-// max_hold).
+// (of an acquiring call: acquired, handed_over, done if Once found the work done, held, canceled,
+// unavailable or error; of a renewal: ok or error), holdfast.end (released or lost) and holdfast.reason
+// (of a loss: expired, gone or max_hold).
 //
 // The names of locks are not an attribute by default, because there may be any number of them: see
 // [WithNames]. Counters of failures begin with 0 when a client first uses a store, so that alerts see

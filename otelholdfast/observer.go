@@ -166,12 +166,13 @@ func (o *Observer) called(ctx context.Context, e *holdfast.Event) {
 	now := time.Now()
 	_, span := o.tracer.Start(ctx, "holdfast.acquire", trace.WithTimestamp(now.Add(-e.Waited)), trace.WithAttributes(o.spanAttributes(e)...))
 	span.SetAttributes(result)
-	if e.Kind == holdfast.EventGaveUp {
+	if e.Err != nil && !errors.Is(e.Err, holdfast.ErrDone) {
 		span.SetStatus(codes.Error, e.Err.Error())
-		span.End(trace.WithTimestamp(now))
-		return
 	}
 	span.End(trace.WithTimestamp(now))
+	if e.Kind == holdfast.EventGaveUp {
+		return
+	}
 	o.held.Add(ctx, 1, o.attributes(e))
 	_, hold := o.tracer.Start(ctx, "holdfast.hold", trace.WithTimestamp(now), trace.WithAttributes(o.spanAttributes(e)...))
 	if hold.IsRecording() {
@@ -229,6 +230,8 @@ func result(e *holdfast.Event) string {
 		return "acquired"
 	case e.Kind == holdfast.EventHandedOver:
 		return "handed_over"
+	case errors.Is(e.Err, holdfast.ErrDone):
+		return "done"
 	case errors.Is(e.Err, holdfast.ErrHeld):
 		return "held"
 	case errors.Is(e.Err, holdfast.ErrUnavailable):

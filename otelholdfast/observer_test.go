@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -293,6 +294,24 @@ func TestSpansAreChildrenOfTheCaller(t *testing.T) {
 			t.Errorf("spans %q, want %q", seen, want)
 		}
 	})
+}
+
+// The second call has what its caller wants.
+func TestWorkThatWasDoneBeforeIsNoError(t *testing.T) {
+	b := newBench(t)
+	c, ctx := b.client(memstore.New()), t.Context()
+	for _, want := range []error{nil, holdfast.ErrDone} {
+		if err := c.Once(ctx, "report", time.Hour, func(context.Context) error { return nil }); !errors.Is(err, want) {
+			t.Fatal(err)
+		}
+	}
+	b.want(1, "holdfast.acquire.duration", "holdfast.result=acquired")
+	b.want(1, "holdfast.acquire.duration", "holdfast.result=done")
+	for _, span := range b.spans.Ended() {
+		if span.Status().Code == codes.Error {
+			t.Errorf("%s has the status %+v", span.Name(), span.Status())
+		}
+	}
 }
 
 func TestStaleWritesAreCounted(t *testing.T) {
