@@ -60,9 +60,13 @@ func New(ctx context.Context, cr *cron.Cron, c *holdfast.Client, logger cron.Log
 // not wait, and do not take over.
 //
 // AddFunc returns the error of cron for a bad spec, and an error that matches holdfast.ErrInvalid
-// for a bad name.
+// for a bad name or a nil fn.
 func (s *Jobs) AddFunc(spec, name string, fn func(ctx context.Context, tick time.Time) error, opts ...holdfast.CallOption) (cron.EntryID, error) {
-	if err := cmp.Or(store.CheckName(name), store.CheckName(lockName(name, time.Now()))); err != nil {
+	err := cmp.Or(store.CheckName(name), store.CheckName(lockName(name, time.Now())))
+	if err == nil && fn == nil {
+		err = fmt.Errorf("%w: fn is nil", holdfast.ErrInvalid)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("holdfast: job %q: %w", name, err)
 	}
 	j := &job{s, name, fn, opts, make(chan cron.EntryID, 1)}

@@ -282,15 +282,19 @@ func TestWithoutWaitOtherHostsSkipATickThatRuns(t *testing.T) {
 	})
 }
 
-func TestBadSpecsAndNamesAreRefused(t *testing.T) {
+func TestBadArgumentsOfAddFuncAreRefused(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
 	h := newHost(t, s, &journal{}, 0)
-	if _, err := h.jobs.AddFunc("often", "report", nil); err == nil {
+	fn := func(context.Context, time.Time) error { return nil }
+	if _, err := h.jobs.AddFunc("often", "report", fn); err == nil {
 		t.Error("a bad spec is accepted")
 	}
+	if _, err := h.jobs.AddFunc("0 * * * *", "report", nil); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("nil function: %v, want ErrInvalid", err)
+	}
 	for _, name := range []string{"", "a\nb", strings.Repeat("a", store.MaxName)} {
-		if _, err := h.jobs.AddFunc("0 * * * *", name, nil); !errors.Is(err, holdfast.ErrInvalid) {
+		if _, err := h.jobs.AddFunc("0 * * * *", name, fn); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("name %.20q: %v, want ErrInvalid", name, err)
 		}
 	}
