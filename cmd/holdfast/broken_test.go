@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -14,7 +15,13 @@ import (
 // A brokenStore is a store in memory with faults that a test cannot cause in a server at the right moment.
 type brokenStore struct {
 	*memstore.Store
-	release func(ctx context.Context, real func() error) error // replaces Release
+	release  func(ctx context.Context, real func() error) error // replaces Release
+	shortest time.Duration                                      // of the TTLs that it grants
+}
+
+func (b *brokenStore) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	req.TTL = max(req.TTL, b.shortest)
+	return b.Store.Acquire(ctx, req)
 }
 
 func (b *brokenStore) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
@@ -103,4 +110,24 @@ func TestALockUnderWhichNoJobHasRunIsNotClosedForMinHold(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestMaxHoldIsNotLongerIfTheStoreGrantsALongerTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &ttlStore{Store: &brokenStore{Store: memstore.New(), shortest: 8 * time.Second}}
+		c, err := holdfast.New(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := c.Lock(t.Context(), "a", holdfast.TTL(2*time.Second), holdfast.NoRenew())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &runner{jobOptions: &jobOptions{maxHold: 3 * time.Second}, client: &connection{c, st}, lease: lease}
+		r.ttl = 2 * time.Second
+		r.useGranted()
+		if d := time.Until(r.deadline()); d != r.maxHold {
+			t.Errorf("the job must end in %v, want %v", d, r.maxHold)
+		}
+	})
 }

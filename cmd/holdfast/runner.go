@@ -117,7 +117,6 @@ func (r *runner) acquireLock() int {
 			r.failure.Store(nil)
 			waited := time.Since(begin)
 			r.useGranted()
-			r.since = r.lease.Deadline().Add(-leaseTime(r.ttl))
 			end := r.deadline()
 			r.report.note(event{Event: "acquired", Token: r.lease.Token(), ID: r.lease.ID().String(), Waited: seconds(waited), End: &end},
 				"acquired %q after %s, token %d", r.name, waited.Round(time.Microsecond), r.lease.Token())
@@ -144,9 +143,10 @@ func (r *runner) connectAndAcquire(ctx context.Context) (err error) {
 	return err
 }
 
-// useGranted adopts the TTL that the store granted, if it is shorter than requested.
+// useGranted sets r.since, and adopts the TTL that the store granted, if it is shorter than requested.
 func (r *runner) useGranted() {
 	granted := r.client.store.ttl()
+	r.since = r.lease.Deadline().Add(-leaseTime(granted))
 	text := shortenedTTL(r.ttl, granted)
 	if text == "" {
 		return
