@@ -131,5 +131,6 @@
 // Parameters: prefix=NAME (of the tables, instead of holdfast_), create=false, tls=true, and ca=FILE,
 // cert=FILE, key=FILE and servername=NAME, which turn TLS on. With TLS, the certificate of the server is
 // always checked. The client's certificate and key are read again for each new connection, so they can be
-// replaced while a program runs. The file ca is read once. Names have at most 512 bytes, and are compared byte by byte.
+// replaced while a program runs. The file ca is read once. Names have at most 512 bytes, and are compared
+// byte by byte.
 package mysqlstore

@@ -19,7 +19,8 @@ const (
 	heartbeat = 5 * time.Second
 )
 
-// Bits of the column special. The single statements leave rows with any of them to transactions.
+// Bits of the column special. The single statements leave rows with any of them to transactions, except
+// that they extend grants.
 const (
 	hasClaims = 1 << iota
 	isClosed

@@ -35,17 +35,6 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 			rest = append(rest, one)
 		}
 	}
-	if news := slices.Concat(takes, blocks); len(news) > 0 {
-		switch err := s.readMeta(ctx, c); {
-		case err == errIncompatible: // other calls must still be able to end grants
-			for _, one := range news {
-				one.err = err
-			}
-			takes, blocks = nil, nil
-		case err != nil:
-			return calls, err
-		}
-	}
 	for _, step := range []struct {
 		perform func(ctx context.Context, c *conn, calls []*call) (rest []*call, err error)
 		calls   *[]*call
@@ -96,8 +85,16 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// takePlain grants names that are free and have no waiters, either all or none. It comes after readMeta.
+// takePlain grants names that are free and have no waiters, either all or none.
 func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
+	if err := s.readMeta(ctx, c); err == errIncompatible { // the other calls of the batch can still end grants
+		for _, one := range calls {
+			one.err = err
+		}
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.name, b.name) }) // the order of locks
 	statement, size, err := c.acquire.prepared(ctx, c, len(calls), s.sql.acquireOf)
 	if err != nil {
@@ -228,7 +225,7 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 	return nil, c.inTransaction(ctx, drop)
 }
 
-// extendPlain extends grants with equal parameters, each the only grant of its name.
+// extendPlain extends grants with equal parameters, each in the row of its name.
 func (s *Store) extendPlain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	first := calls[0].renewal
 	names, ids := make([]string, len(calls)), make([]string, len(calls))

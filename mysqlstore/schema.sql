@@ -11,7 +11,7 @@
 -- block ends with the last token of the name.
 CREATE TABLE IF NOT EXISTS {{names}} (
 	name    VARBINARY(512)  NOT NULL,
-	special TINYINT         NOT NULL DEFAULT 0, -- 1 if the name has claims, plus 2 if it is closed; only transactions change such a row
+	special TINYINT         NOT NULL DEFAULT 0, -- 1 if the name has claims, plus 2 if it is closed; then only transactions change the row, but a renewal may change its until
 	last    BIGINT          NOT NULL DEFAULT 0, -- tokens granted later are greater
 	id      BINARY(16)      NOT NULL DEFAULT '',
 	since   BIGINT          NOT NULL DEFAULT 0,

@@ -351,7 +351,6 @@ DECLARE
 	due   bigint;
 BEGIN
 	o.status := 1;
-	o.token := greatest(e.highest, e.at);
 	IF NOT fits THEN
 		SELECT json_agg(x) INTO o.holders FROM (SELECT * FROM holders_of(e.name, e.at) LIMIT 16) x;
 	END IF;

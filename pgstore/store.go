@@ -340,17 +340,15 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 // Renew extends grants: see [store.Store]. The error is [store.ErrInvalid] also for a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	calls := make([]*call, len(grants))
-	var valid []*call
 	for i, g := range grants {
 		calls[i] = &call{op: opRenew, req: store.Request{
 			Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: min(g.Tokens, rules.MaxBlock), Floor: g.Floor,
 		}}
 		if g.Floor >= store.MaxToken {
 			calls[i].err = store.NoTokens(g.Floor)
-		} else {
-			valid = append(valid, calls[i])
 		}
 	}
+	valid := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return c.err != nil })
 	if len(calls) == 1 && len(valid) == 1 {
 		// A client with many contended names renews each of them before it hands it over. These
 		// renewals share statements. Otherwise the renewals of other leases would be late.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,10 +101,8 @@ func renew(ctx context.Context, st store.Store, name string, id store.ID, ttl ti
 	switch {
 	case err != nil:
 		return time.Time{}, err
-	case len(renewed) != 1 || renewed[0].Status == store.Unknown && renewed[0].Err == nil:
-		return time.Time{}, errors.New("the store does not know whether the lock was renewed")
 	case renewed[0].Status == store.Unknown:
-		return time.Time{}, renewed[0].Err
+		return time.Time{}, cmp.Or(renewed[0].Err, errors.New("the store does not know whether the lock was renewed"))
 	case renewed[0].Status == store.Gone:
 		return time.Time{}, holdfast.ErrNotHeld
 	}
