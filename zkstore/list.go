@@ -98,22 +98,15 @@ func (s *Store) children(ctx context.Context, parents ...string) (list []string,
 	return list, err
 }
 
-// listName adds one name to a page. It removes the parent of a name that is not in use.
+// listName adds one name to a page.
 //
 // The nodes are read after their list. If one of them is gone and the name has no holder, the
 // list is outdated, and a new request may hold the name by now. So everything is read again.
 func (s *Store) listName(ctx context.Context, parent string, page *store.Page) error {
 	return again(func() error {
 		q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
-		if err != nil || q == nil {
+		if err = cmp.Or(err, q.unknown); err != nil || len(q.nodes) == 0 {
 			return err
-		}
-		if q.unknown != nil {
-			return q.unknown
-		}
-		if len(q.nodes) == 0 {
-			s.wire.Send(&wire.Call{Op: wire.Delete(parent, wire.AnyVersion)}) // refused if it is in use
-			return nil
 		}
 		recs, err := s.read(ctx, q, q.nodes...)
 		if err != nil {
@@ -143,9 +136,7 @@ func (s *Store) listName(ctx context.Context, parent string, page *store.Page) e
 				Age: time.Duration(max(0, now-r.stat.Ctime)) * time.Millisecond,
 			})
 		}
-		if len(recs) > 0 {
-			page.Locks = append(page.Locks, lock)
-		}
+		page.Locks = append(page.Locks, lock)
 		return nil
 	})
 }

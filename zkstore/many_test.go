@@ -28,6 +28,7 @@ func TestWaitersOfOneName(t *testing.T) {
 		{"a waiter is granted at its first node after three late joins", late},
 		{"a waiter does not wait at the node of an attempt that does not", tried},
 		{"an attempt that joined between readers or permits is not granted beside them", triedBetween},
+		{"a request whose grant was broken is granted again", broken},
 		{"the last waiter stays though a holder leaves while it reads", lastPlace},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
@@ -148,7 +149,7 @@ func tried(t *testing.T, s *Store, name string) {
 	}
 }
 
-// The list was empty when an exclusive attempt decided to join. Its join arrived behind a holder.
+// Exclusive attempts do not join, but readers do not rely on that.
 func triedBetween(t *testing.T, s *Store, name string) {
 	for mode, limit := range map[store.Mode]int{store.Shared: 0, store.Permits: 3} {
 		one := name + mode.String()
@@ -166,6 +167,19 @@ func triedBetween(t *testing.T, s *Store, name string) {
 		if err := s.Wait(within(t), one, second.ID); err != nil || !try(t, s, second).Granted() {
 			t.Errorf("%s: %v, want a grant after the attempt", mode, err)
 		}
+	}
+}
+
+func broken(t *testing.T, s *Store, name string) {
+	req := request(name)
+	first := try(t, s, req)
+	parent, _ := s.place(name)
+	node := parent + "/" + requestNode(&req) + firstSeq
+	if err := s.wire.Do(within(t), &wire.Call{Op: wire.Multi(wire.Delete(node, wire.AnyVersion), wire.Delete(parent, wire.AnyVersion))}); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := s.Acquire(within(t), req); err != nil || answer.Token <= first.Token {
+		t.Errorf("%+v, %v, want a token above %d", answer, err, first.Token)
 	}
 }
 

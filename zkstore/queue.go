@@ -21,17 +21,16 @@ type queue struct {
 	unknown error // there is a node of a later format: the name must not be granted
 }
 
-// look sends calls and then reads the queue of a name. It returns nil if the name is not in use, and
-// removes kept records whose time is over.
+// look sends calls and then reads the queue of a name. It removes kept records whose time is over, and the
+// parent of a name that is not in use.
 //
 // One server may be behind the others, so one of the calls is a Sync, unless the caller has just
 // written or received an event from this server, and needs nothing newer than that.
 func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (*queue, error) {
-	list := &wire.Call{Op: wire.Children(parent, false)}
+	list, q := &wire.Call{Op: wire.Children(parent, false)}, &queue{parent: parent}
 	if err := s.wire.Do(ctx, append(before, list)...); err != nil {
-		return nil, ignoreNoNode(err)
+		return q, ignoreNoNode(err)
 	}
-	q := &queue{parent: parent, nodes: make([]node, 0, len(list.Children))}
 	for _, name := range list.Children {
 		n, ok := parseNode(name)
 		var err error
@@ -45,10 +44,13 @@ func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (
 		case errors.Is(err, store.ErrInvalid):
 			q.unknown = err
 		case err != nil:
-			return nil, err
+			return q, err
 		case ok:
 			q.nodes = append(q.nodes, n)
 		}
+	}
+	if len(q.nodes) == 0 {
+		s.wire.Send(&wire.Call{Op: wire.Delete(parent, wire.AnyVersion)}) // refused if it is in use
 	}
 	slices.SortFunc(q.nodes, arrival)
 	return q, nil
@@ -157,10 +159,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		before = append(before, s.join(parent, req))
 	}
 	q, err := s.look(ctx, parent, before...)
-	if err == nil && q != nil {
-		err = q.unknown
-	}
-	if err != nil || q == nil {
+	if err = cmp.Or(err, q.unknown); err != nil {
 		return answer, changed(s.undoInvalid(ctx, s.claimOf(k), err))
 	}
 	i := q.find(req.ID)
@@ -177,7 +176,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	switch {
 	case ended: // the identity must not be granted again beside its own kept record
 		return s.refuse(ctx, q, len(q.nodes), req)
-	case i < 0 && req.Queue:
+	case i < 0 && req.Queue, len(q.nodes) == 0: // free: an exclusive attempt never joins
 		return answer, errChanged
 	case i < 0:
 		return s.decide(ctx, nil, q, len(q.nodes), req, nil)

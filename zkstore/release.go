@@ -27,7 +27,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	}
 	parent, _ := s.place(name)
 	q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
-	if err != nil || q == nil {
+	if err != nil {
 		return s.explain(err)
 	}
 	for i, n := range q.nodes {
@@ -137,7 +137,7 @@ func (s *Store) keep(ctx context.Context, c *claim, keep store.Keep) error {
 // locate reads the node of an identity. The record is nil if there is none.
 func (s *Store) locate(ctx context.Context, k wake.Key) (q *queue, i int, r standing, err error) {
 	parent, _ := s.place(k.Name)
-	if q, err = s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)}); err != nil || q == nil {
+	if q, err = s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)}); err != nil {
 		return q, 0, r, err
 	}
 	if i = q.find(k.ID); i < 0 {

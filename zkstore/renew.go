@@ -64,7 +64,7 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 		list := &wire.Call{Op: wire.Children(c.parent, false)}
 		if err = s.save(ctx, c, rec, list); err == nil && len(list.Children) != 1 {
 			var q *queue
-			if q, err = s.look(ctx, c.parent); q != nil {
+			if q, err = s.look(ctx, c.parent); err == nil {
 				var holders int
 				holders, _, err = s.holders(ctx, q, 1)
 				waiters = q.waiters(holders, -1)
