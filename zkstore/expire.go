@@ -3,7 +3,6 @@ package zkstore
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -46,12 +45,9 @@ func (s *Store) expire(c *claim) {
 	ctx, cancel := context.WithTimeout(s.life.Closing, requestLimit)
 	defer cancel()
 	var err error
-	switch {
-	case c.node == "":
-		err = s.removeSuspect(ctx, c)
-	case c.kept:
-		err = s.removeKept(ctx, c)
-	default:
+	if c.kept || c.node == "" {
+		err = s.removeLeft(ctx, c)
+	} else {
 		err = s.removeExpired(ctx, c, version)
 	}
 	s.mu.Lock()
@@ -75,17 +71,19 @@ func (s *Store) suspect(c *claim, err error) error {
 	return err
 }
 
-// removeSuspect removes a node of the session that this handle does not know of. It returns an error until
-// there are no more such nodes.
-func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
-	q, i, r, err := s.locate(ctx, c.Key)
-	if err != nil || r.record == nil {
-		return err
-	}
+// removeLeft removes a kept record whose time is over by the clock of the servers, or a node of the session that
+// this handle does not know of. It returns an error until there are no more such nodes.
+func (s *Store) removeLeft(ctx context.Context, c *claim) error {
+	q, i, r, err := s.locate(ctx, c.Key) // which removes the record
 	s.mu.Lock()
 	other := s.claims[c.Key] != nil || r.stat.EphemeralOwner != s.session
 	s.mu.Unlock()
-	if other {
+	switch {
+	case err != nil || r.record == nil:
+		return err
+	case c.kept && r.state != store.Held:
+		return errChanged
+	case other:
 		return nil
 	}
 	return changed(s.remove(ctx, q.claim(c.Key, i), r.stat.Version))
@@ -112,19 +110,6 @@ func (s *Store) removeExpired(ctx context.Context, c *claim, version int32) erro
 		return errChanged
 	}
 	return s.remove(ctx, c, version)
-}
-
-// removeKept removes a kept record by listing its name, and fails if its time is not over by the clock of the
-// servers.
-func (s *Store) removeKept(ctx context.Context, c *claim) error {
-	var page store.Page
-	err := s.listName(ctx, c.parent, &page)
-	for _, lock := range page.Locks {
-		if slices.ContainsFunc(lock.Holders, func(h store.Holder) bool { return h.ID == c.ID && h.State != store.Held }) {
-			return errChanged
-		}
-	}
-	return err
 }
 
 // A sweep lists all names repeatedly, a page at a time. Listing removes kept records whose time is over,
