@@ -80,7 +80,7 @@ func (s *Store) granted(ctx context.Context, c *claim, waiters int) (store.Answe
 // session, because a read from one server may be outdated, and the session may have ended.
 func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int) (answer store.Answer, err error) {
 	rec.granted = true
-	if err = s.save(ctx, c, rec); err != nil {
+	if err = s.write(s.saving(ctx, c, rec)); err != nil {
 		return answer, err
 	}
 	holders := i + 1
@@ -92,9 +92,9 @@ func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int
 	return s.granted(ctx, c, q.waiters(holders, i))
 }
 
-// save writes the record of a claim. If the node is gone or was changed by another client, the claim is
-// forgotten and the error is errChanged. The calls in behind are sent after the write.
-func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.Call) error {
+// saving returns a write of the record of a claim. If the node is gone or was changed by another client, the
+// claim is forgotten and the outcome is errChanged.
+func (s *Store) saving(ctx context.Context, c *claim, rec record) *write {
 	s.mu.Lock()
 	w := &write{ctx: ctx, name: c.Name, ops: []wire.Op{wire.Set(c.path(), rec.encode(), c.version)}}
 	s.mu.Unlock()
@@ -121,14 +121,7 @@ func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.
 		}
 		return nil
 	}
-	if len(behind) == 0 {
-		return s.write(w)
-	}
-	set := &wire.Call{Op: w.ops[0], Then: func(c *wire.Call) { c.Err = w.then([]wire.Result{c.Result}, c.Err) }}
-	if err := s.wire.Do(ctx, append([]*wire.Call{set}, behind...)...); err != nil && err == ctx.Err() {
-		return err // the calls may still be in flight
-	}
-	return set.Err
+	return w
 }
 
 // ensure creates a node and its ancestors, if they do not exist. The servers remove them when they are empty.

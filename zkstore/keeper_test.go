@@ -68,14 +68,14 @@ func overlapping(t *testing.T, server *servers.ZooKeeper, root string) {
 	rec, _ := s.state(c)
 	held := make(chan struct{})
 	proxy.ToServer.When(
-		func(seen []byte) bool { return bytes.Count(seen, []byte(c.parent+"\x00")) > 1 }, // lists of children
+		func(seen []byte) bool { return bytes.Count(seen, []byte(c.path()+"\x00")) > 1 }, // written, and then read
 		func() { proxy.ToClient.Hold(); close(held) })
 	renewal := suites.Renewal(req)
 	renewal.Tokens = 8
 	ctx, renewed, saved := within(t), make(chan store.Renewed, 1), make(chan error, 1)
 	go func() { renewed <- s.renewOne(ctx, &renewal) }()
 	<-held
-	go func() { saved <- s.save(ctx, c, rec) }()
+	go func() { saved <- s.write(s.saving(ctx, c, rec)) }()
 	suites.Eventually(t, "the earlier record is not written", func() bool {
 		call := &wire.Call{Op: wire.Get(c.path(), false)}
 		return admin.Do(ctx, call) == nil && bytes.Equal(call.Data, rec.encode())

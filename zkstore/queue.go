@@ -176,7 +176,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	switch {
 	case ended: // the identity must not be granted again beside its own kept record
 		return s.refuse(ctx, q, len(q.nodes), req)
-	case i < 0 && req.Queue, len(q.nodes) == 0: // free: an exclusive attempt never joins
+	case i < 0 && req.Queue, len(q.nodes) == 0: // the node is gone, or the name is free
 		return answer, errChanged
 	case i < 0:
 		return s.decide(ctx, nil, q, len(q.nodes), req, nil)
@@ -230,9 +230,9 @@ func (s *Store) join(parent string, req *store.Request) *wire.Call {
 	}}
 }
 
-// decide grants the request with the claim c at place i if it is its turn, and refuses it otherwise. A
-// request that does not wait has no claim at first: it joins the queue only if it can be granted. Room is
-// the watch of the parent if c is known to be next.
+// decide grants the request with the claim c at place i if it is its turn, and refuses it otherwise. A request
+// that does not wait has no claim at first: it joins the queue only if it can be granted behind others, which
+// an exclusive one cannot. Room is the watch of the parent if c is known to be next.
 func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *store.Request, room <-chan struct{}) (answer store.Answer, err error) {
 	front := room
 	if i > 0 && req.Queue && room == nil {

@@ -58,24 +58,23 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 	rec, waiters := old, 0
 	rec.Mode, rec.TTL = g.Mode, s.ttl(g.TTL)
 	if g.Tokens == 0 {
-		err = s.save(ctx, c, rec)
+		err = s.write(s.saving(ctx, c, rec))
 	} else {
 		rec.token, rec.Tokens, rec.Floor = 0, min(g.Tokens, block), max(g.Floor, old.token+int64(old.Tokens)-1)
-		list := &wire.Call{Op: wire.Children(c.parent, false)}
-		if err = s.save(ctx, c, rec, list); err == nil && len(list.Children) != 1 {
-			var q *queue
-			if q, err = s.look(ctx, c.parent); err == nil {
-				var holders int
-				holders, _, err = s.holders(ctx, q, 1)
-				waiters = q.waiters(holders, -1)
-				if q.unknown != nil {
-					waiters++ // of a later version
-				}
-			}
+		w := s.saving(ctx, c, rec)
+		set := &wire.Call{Op: w.ops[0], Then: func(c *wire.Call) { c.Err = w.then([]wire.Result{c.Result}, c.Err) }}
+		var q *queue
+		if q, err = s.look(ctx, c.parent, set); err == nil && len(q.nodes) > 1 {
+			var holders int
+			holders, _, err = s.holders(ctx, q, 1)
+			waiters = q.waiters(holders, -1)
+		}
+		if q.unknown != nil {
+			waiters++ // of a later version
 		}
 		if err == nil && waiters > 0 { // others must not see a block that the holder does not use
 			rec.token, rec.Tokens, rec.Floor = old.token, old.Tokens, old.Floor
-			err = s.save(ctx, c, rec)
+			err = s.write(s.saving(ctx, c, rec))
 		}
 	}
 	if err != nil {

@@ -175,7 +175,7 @@ func (s *Store) settle(ctx context.Context, c *claim) (rec record, err error) {
 			if err := s.raise(ctx, zxid, rec.Floor); err != nil {
 				return err
 			}
-			if err = s.save(ctx, c, rec); err == errChanged {
+			if err = s.write(s.saving(ctx, c, rec)); err == errChanged {
 				return errLost // the grant is gone
 			}
 			return changed(err)
