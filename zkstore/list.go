@@ -13,10 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-const (
-	defaultPage = 100 // names, if the query gives no limit
-	listBatch   = 64  // names that are listed at once
-)
+const defaultPage = 100 // names, if the query gives no limit; no more are listed at once
 
 // List returns a page of the names in use; see [store.Store]. It needs many requests and only reads, so it
 // starts again if the connection is lost meanwhile.
@@ -58,7 +55,7 @@ func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, e
 	if err != nil {
 		return page, err
 	}
-	for some := range slices.Chunk(nodes[:min(limit, len(nodes))], listBatch) {
+	for some := range slices.Chunk(nodes[:min(limit, len(nodes))], defaultPage) {
 		_, _ = s.now(ctx) // so that not every name asks for it
 		pages, errs := make([]store.Page, len(some)), make([]error, len(some))
 		var all sync.WaitGroup
@@ -113,8 +110,7 @@ func (s *Store) listName(ctx context.Context, parent string, page *store.Page) e
 			return err
 		}
 		recs = slices.DeleteFunc(recs, func(r standing) bool { return r.record == nil })
-		held := slices.ContainsFunc(recs, func(r standing) bool { return r.granted })
-		if len(recs) < len(q.nodes) && !held {
+		if len(recs) < len(q.nodes) && !slices.ContainsFunc(recs, func(r standing) bool { return r.granted }) {
 			return errChanged
 		}
 		now, err := s.now(ctx)
