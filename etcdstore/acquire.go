@@ -321,15 +321,15 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 	if fits {
 		return r, nil
 	}
-	now := time.Now()
-	for _, h := range snap.holders[:min(len(snap.holders), store.MaxHolders)] {
-		left, err := s.waits.left(ctx, a.key, h.lease)
-		if err != nil {
-			return nil, err
-		}
-		r.Holders = append(r.Holders, h.holder(now, left))
-	}
-	return r, nil
+	now, n := time.Now(), min(len(snap.holders), store.MaxHolders)
+	errs := make([]error, n)
+	r.Holders = make([]store.Holder, n)
+	inParallel(n, func(i int) {
+		var left time.Duration
+		left, errs[i] = s.waits.left(ctx, a.key, snap.holders[i].lease)
+		r.Holders[i] = snap.holders[i].holder(now, left)
+	})
+	return r, cmp.Or(errs...)
 }
 
 // watched returns the keys that must change before a queued request can be granted.

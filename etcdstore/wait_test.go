@@ -193,3 +193,23 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 	}
 	must(t, s, suites.Queued("a"), wake.MaxQueue)
 }
+
+// The remaining time of each holder is asked for. One after the other, that would take longer than a caller
+// waits, and the error would not say that the name is held.
+func TestARefusalByManyHoldersTakesFewRoundTrips(t *testing.T) {
+	t.Parallel()
+	const trip = 200 * time.Millisecond
+	proxy, far, near, _ := behind(t)
+	for range store.MaxHolders {
+		reader := suites.Request("a")
+		reader.Mode = store.Shared
+		must(t, near, reader, 0)
+	}
+	must(t, far, suites.Request("b"), 0) // to be connected
+	proxy.ToClient.Delay(trip)
+	begin := time.Now()
+	r := suites.Refused(t, far, suites.Request("a"))
+	if took := time.Since(begin); took > store.MaxHolders*trip/2 || len(r.Holders) != store.MaxHolders {
+		t.Errorf("a refusal by %d holders took %v", len(r.Holders), took)
+	}
+}
