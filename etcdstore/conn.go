@@ -3,7 +3,9 @@ package etcdstore
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +21,7 @@ import (
 type conns struct {
 	files *tlsurl.Source // nil without TLS
 	mu    sync.Mutex
-	all   map[string]*conn // by their local address
+	all   map[*conn]bool
 }
 
 type conn struct {
@@ -36,7 +38,7 @@ func (c *conns) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	one := &conn{Conn: raw, owner: c}
 	c.mu.Lock()
-	c.all[raw.LocalAddr().String()] = one
+	c.all[one] = true
 	c.mu.Unlock()
 	if c.files == nil {
 		return one, nil
@@ -64,7 +66,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 func (c *conn) Close() error {
 	c.owner.mu.Lock()
-	delete(c.owner.all, c.LocalAddr().String())
+	delete(c.owner.all, c)
 	c.owner.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -76,9 +78,12 @@ func (c *conns) hung(p *peer.Peer, began time.Duration) {
 		return
 	}
 	c.mu.Lock()
-	one := c.all[p.LocalAddr.String()]
+	all := slices.Collect(maps.Keys(c.all))
 	c.mu.Unlock()
-	if one != nil && time.Duration(one.heard.Load()) < began {
-		one.Close()
+	for _, one := range all { // connections to different servers may have the same local address
+		same := one.LocalAddr().String() == p.LocalAddr.String() && one.RemoteAddr().String() == p.Addr.String()
+		if same && time.Duration(one.heard.Load()) < began {
+			one.Close()
+		}
 	}
 }

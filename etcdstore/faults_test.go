@@ -128,7 +128,7 @@ func TestOneHungServerOfThreeIsNotUsed(t *testing.T) {
 	connected := func() *conn {
 		s.config.conns.mu.Lock()
 		defer s.config.conns.mu.Unlock()
-		for _, one := range s.config.conns.all {
+		for one := range s.config.conns.all {
 			if one.RemoteAddr().String() == hanging.Addr() {
 				return one
 			}
