@@ -316,7 +316,7 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 	if !a.req.Queue {
 		r.Place = 0 // it has left the queue
 	} else {
-		s.waits.expect(a.key, a.watched(fits), snap.revision)
+		s.waits.expect(a.key, a.watched(), snap.revision)
 	}
 	if fits {
 		return r, nil
@@ -338,7 +338,7 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 // is granted, leaves or dies. It also watches for a record that closes the name as done, which concerns all
 // waiters. The first waiter must wait until all conflicting holders are gone, so watching one of them is
 // enough. Only for permits can any single holder make room.
-func (a *attempt) watched(fits bool) []watch {
+func (a *attempt) watched() []watch {
 	keys, name := &a.s.keys, a.req.Name
 	if a.snap.place > 1 {
 		return []watch{

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
@@ -105,6 +108,17 @@ func TestConcurrentRenewalsAndReleasesDoNotShareALease(t *testing.T) {
 	}
 }
 
+// A revokeCounter counts how often leases are revoked.
+type revokeCounter struct {
+	pb.LeaseClient
+	n int
+}
+
+func (r *revokeCounter) LeaseRevoke(ctx context.Context, req *pb.LeaseRevokeRequest, opts ...grpc.CallOption) (*pb.LeaseRevokeResponse, error) {
+	r.n++
+	return r.LeaseClient.LeaseRevoke(ctx, req, opts...)
+}
+
 // Two attempts from the same place in the queue get no reply. They use the same lease.
 func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	t.Parallel()
@@ -119,7 +133,13 @@ func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	if again, _ := b.s.claim(claimKey{"a", r.ID}); again.grant != c.grant {
 		t.Errorf("lease %+v, then %+v", c.grant, again.grant)
 	}
+	revokes := &revokeCounter{LeaseClient: b.s.leases}
+	b.s.leases = revokes
 	suites.Leave(t, b.s, r)
+	b.s.leases = revokes.LeaseClient
+	if revokes.n != 1 {
+		t.Errorf("%d leases revoked, want one", revokes.n)
+	}
 	if left, err := b.other.leftOf(suites.Limited(t), c.grant.id); left > 0 || err != nil {
 		t.Errorf("the lease lives for another %v, %v", left, err)
 	}

@@ -219,7 +219,8 @@ func (w *waits) received(st *watchStream, resp *pb.WatchResponse) error {
 		w.cancel(state)
 		state.signal.Send()
 	default: // the watch has begun, or reports a change
-		if state.news = resp.Header.Revision; state.news > state.refused {
+		state.news = max(state.news, resp.Header.Revision)
+		if state.news > state.refused {
 			state.gone = state.gone || len(resp.Events) > 0
 			state.signal.Send()
 		}

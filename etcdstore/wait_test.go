@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
@@ -73,6 +74,28 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 		t.Fatalf("the release: %v", err)
 	}
 	must(t, s, waiter, 0)
+}
+
+// A watch that begins may tell of an earlier revision than the change that another one has reported.
+func TestOlderNewsDoNotHideAChange(t *testing.T) {
+	t.Parallel()
+	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	must(t, s, suites.Request("a"), 0)
+	waiter := queued(t, s, "a", 1)[0]
+	key, w := claimKey{"a", waiter.ID}, &s.waits
+	w.mu.Lock()
+	state, stream := w.all[key], w.stream
+	id, watches := state.ids[0], state.watches
+	w.mu.Unlock()
+	for _, revision := range []int64{3000, 1000} {
+		if err := w.received(stream, &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: revision}, WatchId: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.expect(key, watches, 2000)
+	if err := s.Wait(within(t, 100*time.Millisecond), "a", waiter.ID); err != nil {
+		t.Errorf("Wait: %v, though the server told of revision 3000 and was read at 2000", err)
+	}
 }
 
 // A release wakes one waiter, so its cost does not grow with the queue.
