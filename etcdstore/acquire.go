@@ -79,12 +79,11 @@ func (a *attempt) lease(ctx context.Context) (err error) {
 	}
 	if c, _ := a.s.claim(a.key); c.grant != nil && c.grant.unsure.Load() {
 		alive, err := a.s.keepAlive(ctx, c.grant)
-		if err != nil {
-			return err
-		}
 		if alive {
 			a.spare = c.grant
-			return nil
+		}
+		if alive || err != nil {
+			return err
 		}
 	}
 	a.spare, err = a.s.lease(ctx, a.req.TTL)
@@ -95,7 +94,7 @@ func (a *attempt) lease(ctx context.Context) (err error) {
 func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, err error) {
 	own, waiter := a.snap.holder(a.req.ID), a.snap.waiter
 	if own != nil && own.held() {
-		return a.again(ctx, own, waiter)
+		return a.again(ctx, own)
 	}
 	if waiter == nil {
 		// An earlier attempt without a reply may still be executed, even after this grant has ended.
@@ -104,9 +103,7 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 		}
 	}
 	if err := cmp.Or(waiter.same(a.req), a.snap.mixes(a.req)); err != nil {
-		if waiter != nil {
-			a.leaveQueue(ctx)
-		}
+		a.leaveQueue(ctx)
 		return answer, false, err
 	}
 	// A kept record of this identity is a grant that ended, beside which it must not be granted again.
@@ -211,7 +208,7 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 func leaseGone(err error) bool { return rpctypes.Error(err) == rpctypes.ErrLeaseNotFound }
 
 // again answers an identity that already has the grant, and restarts its TTL.
-func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.Answer, done bool, err error) {
+func (a *attempt) again(ctx context.Context, own *record) (answer store.Answer, done bool, err error) {
 	if err := own.same(a.req); err != nil {
 		return answer, false, err
 	}
@@ -220,12 +217,8 @@ func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.
 	if err == nil && out.Status != store.Extended {
 		return answer, false, a.look(ctx) // it has changed just now
 	}
-	switch {
-	case err != nil:
-	case waiter != nil:
-		err = a.leaveQueue(ctx)
-	default: // an attempt without a reply was granted, and left the queue
-		a.dropPlace(ctx)
+	if err == nil {
+		err = a.leaveQueue(ctx) // if an attempt without a reply was granted, its place is known to the claim only
 	}
 	return store.Answer{Token: own.firstToken(), Tokens: own.Tokens, TTL: out.TTL, Waiters: a.snap.others()}, err == nil, err
 }

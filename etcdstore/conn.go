@@ -3,9 +3,7 @@ package etcdstore
 import (
 	"context"
 	"crypto/tls"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +18,7 @@ import (
 // part of all calls for another 13 seconds. TLS begins here, because gRPC reads certificates only once.
 type conns struct {
 	files *tlsurl.Source // nil without TLS
-	mu    sync.Mutex
-	all   map[*conn]bool
+	all   sync.Map       // of *conn
 }
 
 type conn struct {
@@ -37,9 +34,7 @@ func (c *conns) dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	one := &conn{Conn: raw, owner: c}
-	c.mu.Lock()
-	c.all[one] = true
-	c.mu.Unlock()
+	c.all.Store(one, nil)
 	if c.files == nil {
 		return one, nil
 	}
@@ -65,9 +60,7 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 func (c *conn) Close() error {
-	c.owner.mu.Lock()
-	delete(c.owner.all, c)
-	c.owner.mu.Unlock()
+	c.owner.all.Delete(c)
 	return c.Conn.Close()
 }
 
@@ -77,10 +70,8 @@ func (c *conns) hung(p *peer.Peer, began time.Duration) {
 	if c == nil || p == nil || p.LocalAddr == nil {
 		return
 	}
-	c.mu.Lock()
-	all := slices.Collect(maps.Keys(c.all))
-	c.mu.Unlock()
-	for _, one := range all { // connections to different servers may have the same local address
+	for key := range c.all.Range {
+		one := key.(*conn) // connections to different servers may have the same local address
 		same := one.LocalAddr().String() == p.LocalAddr.String() && one.RemoteAddr().String() == p.Addr.String()
 		if same && time.Duration(one.heard.Load()) < began {
 			one.Close()

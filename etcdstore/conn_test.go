@@ -21,11 +21,11 @@ func (f *fakeConn) Close() error         { f.closed = true; return nil }
 // Linux gives two connections the same local port if they are to different servers.
 func TestTheConnectionOfAHungServerIsFoundBesideOneWithTheSameLocalPort(t *testing.T) {
 	t.Parallel()
-	all := &conns{all: make(map[*conn]bool)}
+	all := new(conns)
 	var fakes [3]*fakeConn
 	for i := range fakes {
 		fakes[i] = &fakeConn{local: net.TCPAddr{Port: 1000}, remote: net.TCPAddr{Port: i}}
-		all.all[&conn{Conn: fakes[i], owner: all}] = true
+		all.all.Store(&conn{Conn: fakes[i], owner: all}, nil)
 	}
 	for i, want := range [][3]bool{{true, false, false}, {true, true, false}} {
 		all.hung(&peer.Peer{LocalAddr: &fakes[i].local, Addr: &fakes[i].remote}, 1)

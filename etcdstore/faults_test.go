@@ -126,10 +126,8 @@ func TestOneHungServerOfThreeIsNotUsed(t *testing.T) {
 	}
 	hanging := cluster.Followers()[0]
 	connected := func() *conn {
-		s.config.conns.mu.Lock()
-		defer s.config.conns.mu.Unlock()
-		for one := range s.config.conns.all {
-			if one.RemoteAddr().String() == hanging.Addr() {
+		for key := range s.config.conns.all.Range {
+			if one := key.(*conn); one.RemoteAddr().String() == hanging.Addr() {
 				return one
 			}
 		}

@@ -119,13 +119,9 @@ func (s *Store) settleOthers() {
 			defer s.settling.Unlock()
 			ctx, cancel := context.WithTimeout(work, bounded.CallTimeout)
 			defer cancel()
-			s.settleAll(ctx, keys)
+			inParallel(len(keys), func(i int) { _, _ = s.settle(ctx, keys[i]) })
 		})
 	}
-}
-
-func (s *Store) settleAll(ctx context.Context, keys []claimKey) {
-	inParallel(len(keys), func(i int) { _, _ = s.settle(ctx, keys[i]) })
 }
 
 func (s *Store) unsettledKeys() []claimKey {

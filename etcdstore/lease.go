@@ -99,16 +99,18 @@ func (p *pool) push(l *lease) {
 	p.idle[seconds] = append(list, l)
 }
 
-// drain empties the pool. Leases that are alive come before expired ones.
-func (p *pool) drain() (all []*lease) {
+// drain empties the pool. Leases that are alive come before expired ones. Unsure ones may be those of grants.
+func (p *pool) drain() (all, unsure []*lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	unsure = p.idle[unusable]
+	delete(p.idle, unusable)
 	for _, list := range p.idle {
 		all = append(all, list...)
 	}
 	p.idle = nil
 	slices.SortFunc(all, func(a, b *lease) int { return cmp.Compare(b.ends(), a.ends()) })
-	return all
+	return all, unsure
 }
 
 // lease returns an unused or new lease with that TTL and nearly all of its time left.
@@ -137,25 +139,23 @@ func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 // createLease creates a lease. If ctx ends first, the lease is available to later calls when the reply
 // arrives. Otherwise each caller with little time would leave a lease behind, and never get one.
 func (s *Store) createLease(ctx context.Context, seconds int64) (*lease, error) {
-	type outcome struct {
-		lease *lease
-		err   error
-	}
-	done := make(chan outcome)
+	var l *lease
+	var err error
+	done := make(chan bool)
 	s.life.Go(func(work context.Context) {
 		waiting, cancel := context.WithCancel(work)
 		defer cancel()
 		defer context.AfterFunc(ctx, func() { time.AfterFunc(bounded.CallTimeout, cancel) })()
-		l, err := s.newLease(waiting, noLease, seconds)
+		l, err = s.newLease(waiting, noLease, seconds)
 		select {
-		case done <- outcome{l, err}:
+		case done <- true:
 		case <-ctx.Done():
 			s.recycle(work, l)
 		}
 	})
 	select {
-	case o := <-done:
-		return o.lease, o.err
+	case <-done:
+		return l, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -242,13 +242,8 @@ func (s *Store) closeLeases(ctx context.Context) {
 	}
 	clear(s.claims)
 	s.mu.Unlock()
-	for _, l := range s.pool.drain() {
-		if l.unsure.Load() { // it may be that of a grant
-			grants = append(grants, l)
-		} else {
-			ends = append(ends, l)
-		}
-	}
+	idle, unsure := s.pool.drain()
+	ends, grants = append(ends, idle...), append(grants, unsure...)
 	inParallel(len(ends), func(i int) { _ = s.revoke(ctx, ends[i].id) })
 	inParallel(len(grants), func(i int) {
 		l := grants[i]

@@ -53,7 +53,7 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 }
 
 func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {
-	c.prefix, c.conns = strings.Trim(u.Path, "/"), &conns{all: make(map[*conn]bool)}
+	c.prefix, c.conns = strings.Trim(u.Path, "/"), new(conns)
 	option, err := optionOf(u, c.conns)
 	if err != nil {
 		return nil, err

@@ -37,13 +37,11 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err != nil {
 		return nil, s.explain(ctx, err)
 	}
-	errs := make([]error, len(slow))
-	inParallel(len(slow), func(n int) { outcomes[slow[n]], errs[n] = s.renew(ctx, &grants[slow[n]]) })
-	for n, one := range errs {
-		if one != nil {
-			outcomes[slow[n]].Err = s.explain(ctx, one)
-		}
-	}
+	inParallel(len(slow), func(n int) {
+		out, err := s.renew(ctx, &grants[slow[n]])
+		out.Err = cmp.Or(s.explain(ctx, err), out.Err)
+		outcomes[slow[n]] = out
+	})
 	known := false
 	for i := range outcomes {
 		known = known || outcomes[i].Status != store.Unknown
@@ -175,10 +173,8 @@ func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool
 	if err != nil {
 		return nil, false, err
 	}
-	for i := range holders {
-		if holders[i].ID == key.id && holders[i].held() {
-			own = &holders[i]
-		}
+	if own = (&snapshot{holders: holders}).holder(key.id); own != nil && !own.held() {
+		own = nil
 	}
 	mark, err := parseFloor(resp.Responses[2].GetResponseRange())
 	s.note(resp.Header.Revision, mark)

@@ -168,7 +168,8 @@ func (s *Store) Close() error {
 	s.keeper.close()
 	s.batch.Close()
 	s.closeLeases(ctx)
-	s.settleAll(ctx, s.unsettledKeys())
+	keys := s.unsettledKeys()
+	inParallel(len(keys), func(i int) { _, _ = s.settle(ctx, keys[i]) })
 	if s.config.conns != nil {
 		_ = s.client.Close() // its error only says that the client was closed
 	}
