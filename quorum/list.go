@@ -30,7 +30,8 @@ const (
 // have a majority: if the nodes that have its grant and the nodes that do not answer are a majority together.
 //
 // It lists the names of one node after the other, and looks up each name at all nodes. It leaves out
-// a name that an earlier node has had since the listing began, because it was listed there.
+// a name that an earlier node has had since the listing began, because it was listed there. A page ends early if it
+// takes long, because then the call has no time left for another node that hangs.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return page, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
@@ -56,7 +57,12 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	limit := cmp.Or(q.Limit, pageSize)
 	listed := map[string]bool{peersName: true} // which is no lock
 	failures := make([]error, len(s.nodes))
-	for c.node < len(s.nodes) && len(page.Locks) < limit {
+	for i := range failures {
+		if c.skipped&(1<<i) != 0 {
+			failures[i] = errSkipped // for an earlier page
+		}
+	}
+	for begin := s.now(); c.node < len(s.nodes) && len(page.Locks) < limit && s.now()-begin < s.opts.Timeout/10; {
 		one := store.Query{Prefix: q.Prefix, Cursor: c.rest, Limit: q.Limit}
 		parts, errs := s.listAt(ctx, s.nodes[c.node:c.node+1], one)
 		part := parts[c.node]

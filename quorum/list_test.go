@@ -40,7 +40,11 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						if took := time.Since(begin); name != "hangs" && took > 100*time.Millisecond {
+						most := 100 * time.Millisecond
+						if name == "hangs" {
+							most = q.Capabilities().Timeout
+						}
+						if took := time.Since(begin); took > most {
 							t.Errorf("a page took %v", took)
 						}
 						for _, l := range page.Locks {
@@ -77,6 +81,27 @@ func TestListFailsIfAMajorityDoesNotAnswer(t *testing.T) {
 			if _, err := q.List(t.Context(), store.Query{Cursor: cursor}); !errors.Is(err, store.ErrInvalid) {
 				t.Errorf("cursor %q: %v, want ErrInvalid", cursor, err)
 			}
+		}
+	})
+}
+
+func TestAListingOfNodesThatHangFailsInTime(t *testing.T) {
+	withGates(t, 15, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		setAll(nodes[1:], lose, nil)
+		for query := (store.Query{}); ; {
+			begin := time.Now()
+			page, err := q.List(t.Context(), query)
+			if took := time.Since(begin); took > q.Capabilities().Timeout {
+				t.Errorf("a page took %v", took)
+			}
+			if query.Cursor = page.Next; query.Cursor != "" {
+				continue
+			}
+			var failed *quorum.NodesError
+			if !errors.As(err, &failed) || len(failed.Nodes) != 8 || failed.Confirmed != 1 {
+				t.Errorf("%v, want an error of eight nodes, and that one confirmed", err)
+			}
+			break
 		}
 	})
 }

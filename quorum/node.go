@@ -68,9 +68,9 @@ type health struct {
 }
 
 // isDown reports whether calls are not worth waiting for: the last ones failed, or none has returned
-// for longer than a call may take.
+// for as long as a call may take.
 func (h *health) isDown(now, timeout time.Duration) bool {
-	return h.failures.Load() >= maxFailures || h.inFlight.Load() > 0 && now-time.Duration(h.since.Load()) > timeout
+	return h.failures.Load() >= maxFailures || h.inFlight.Load() > 0 && now-time.Duration(h.since.Load()) >= timeout
 }
 
 // skips reports whether a call is not made. As long as calls fail, only one at a time is made, to
