@@ -8,7 +8,7 @@
 //
 // With rediss instead of redis, all connections use TLS. Parameters, after a question mark:
 //
-//	replicas=N                      a grant counts only when N replicas have it
+//	replicas=N                      a grant counts only when N replicas have it; not for a quorum
 //	ca=FILE, cert=FILE, key=FILE    TLS: authorities, client certificate and its key, in PEM
 //	servername=NAME                 TLS: the name in the server's certificate
 //	sentinel-user=, sentinel-password=   login for the Sentinels, if it differs from the servers'

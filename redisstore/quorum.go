@@ -77,6 +77,9 @@ func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 			return opts, fmt.Errorf("%w: %s URL: %s is given twice: every node must be a server of its own", store.ErrInvalid, u.Scheme, host)
 		}
 	}
+	if u.Query.Has(paramReplicas) {
+		return opts, fmt.Errorf("%w: %s URL: leave out %s: the nodes of a quorum are independent servers, and none may be replaced by a replica", store.ErrInvalid, u.Scheme, paramReplicas)
+	}
 	for _, param := range []string{paramTimeout, paramRestart} {
 		if n := len(u.Query[param]); n > 1 {
 			return opts, fmt.Errorf("%w: %s URL: %s is given %d times: leave one", store.ErrInvalid, u.Scheme, param, n)

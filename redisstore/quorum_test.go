@@ -86,6 +86,7 @@ func TestQuorumRejectsBadURLs(t *testing.T) {
 		"quorum+redis://a,b,c?restart=-1s":                           "restart",
 		"quorum+redis://a,b,c?restart=off&restart=30s":               "restart is given 2 times",
 		"quorum+redis://a,b,c?nonsense=1":                            "nonsense",
+		"quorum+redis://a,b,c?replicas=1":                            "leave out replicas",
 		"quorum+redis://a,b,b":                                       "every node must be a server of its own",
 		"quorum+redis://" + strings.Repeat(node.Addr()+",", 2) + "b": "every node must be a server of its own",
 		"quorum+redis://" + quorumHosts(nodes) + "," + alias:         "same server",
