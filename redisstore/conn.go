@@ -69,7 +69,7 @@ func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}
 const suspectAfter = 100 * time.Millisecond
 
 // call runs fn with a context for the library. It returns when ctx ends, although the library does not honor
-// a context while it connects for another call or asks a Cluster for its slots. If a call reaches its
+// a context while it connects for another call or asks a Cluster for its slots. If a call reaches its caller's
 // deadline, connections that have been silent since it began are closed, so that the next call gets another
 // one.
 func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, error)) (value T, err error) {
@@ -90,10 +90,15 @@ func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, 
 			return value, err
 		}
 	}
-	value, err = await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
-	if c.owned != nil && !c.waits && ctx.Err() == context.DeadlineExceeded && time.Since(begin) >= suspectAfter {
-		c.owned.closeUnanswered(begin)
+	caller := rediscore.Caller(ctx)
+	closeUnanswered := func() {
+		if c.owned != nil && !c.waits && caller.Err() == context.DeadlineExceeded && time.Since(begin) >= suspectAfter {
+			c.owned.closeUnanswered(begin)
+		}
 	}
+	defer context.AfterFunc(caller, closeUnanswered)() // ctx may last longer
+	value, err = await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
+	closeUnanswered()
 	return value, err
 }
 

@@ -3,9 +3,11 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // busy is a script that keeps the server busy for a while.
@@ -61,6 +65,68 @@ func TestALateCheckOfTheWatchdogClosesNothing(t *testing.T) {
 	for i, open := range []bool{true, false} {
 		if w.check(true); all.none() == open {
 			t.Errorf("check %d: open is %t", i, !open)
+		}
+	}
+}
+
+// A deafConn loses replies from a certain time on.
+type deafConn struct {
+	net.Conn
+	deaf   atomic.Bool
+	closed atomic.Pointer[time.Time]
+}
+
+func (d *deafConn) Read(b []byte) (n int, err error) {
+	for n, err = d.Conn.Read(b); err == nil && d.deaf.Load(); n, err = d.Conn.Read(b) {
+	}
+	return n, err
+}
+
+func (d *deafConn) Close() error {
+	now := time.Now()
+	d.closed.CompareAndSwap(nil, &now)
+	return d.Conn.Close()
+}
+
+// Only a single server has a watchdog. The request itself continues when the call has ended.
+func TestACallThatTimesOutLeavesNoSilentConnection(t *testing.T) {
+	t.Parallel()
+	group := servers.StartSentinel(t, 0, 1, servers.RedisOptions{})
+	option := rueidis.ClientOption{InitAddress: group.Addrs(), Sentinel: rueidis.SentinelOption{MasterSet: servers.SentinelName}}
+	var newest atomic.Pointer[deafConn] // to the primary
+	option.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+		c, err := dialTCP(ctx, addr, dialer, config)
+		if err != nil || addr != group.Nodes[0].Addr() {
+			return c, err
+		}
+		d := &deafConn{Conn: c}
+		newest.Store(d)
+		return d, nil
+	}
+	s, err := Dial(t.Context(), option, rediscore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	plain, complete := suites.Request("plain"), suites.Queued("complete")
+	complete.Mode = store.Shared
+	for _, req := range []store.Request{plain, complete} {
+		suites.Granted(t, s, suites.Request("warm "+req.Name))
+		s.conn.owned.closeIf(func(c *connection) bool {
+			c.trip.Store(1) // on a busy machine, the first reply may take long
+			return false
+		})
+		silent := newest.Load()
+		silent.deaf.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if answer, err := s.Acquire(ctx, req); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s without a reply: %+v, %v, want DeadlineExceeded", req.Name, answer, err)
+		}
+		cancel()
+		ended := time.Now()
+		suites.Granted(t, s, req)
+		if took := silent.closed.Load().Sub(ended); took > 4*time.Second { // after more than 5 s, a PING of the library fails
+			t.Errorf("%s: the connection was closed %v after the call", req.Name, took)
 		}
 	}
 }

@@ -63,13 +63,10 @@ func (e *ReplicasError) Error() string {
 	return fmt.Sprintf("only %d of %d replicas confirmed the write in time: check that they run and keep up, or ask for fewer", e.Got, e.Want)
 }
 
-// ReplicaTimeout returns how long a call may wait for replicas: most of the time that ctx has left.
+// ReplicaTimeout returns how long a call may wait for replicas: most of the time that its caller has left.
 func ReplicaTimeout(ctx context.Context) time.Duration {
 	const most = 2 * time.Second
-	if d, ok := ctx.(detached); ok {
-		return d.replicas
-	}
-	if end, ok := ctx.Deadline(); ok {
+	if end, ok := Caller(ctx).Deadline(); ok {
 		return min(most, max(time.Millisecond, time.Until(end)*3/4))
 	}
 	return most

@@ -3,7 +3,6 @@ package rediscore
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -44,7 +43,15 @@ func (l *lateCalls) wait(ctx context.Context, id store.ID) error {
 // A detached context does not end with the call that it belongs to.
 type detached struct {
 	context.Context
-	replicas time.Duration // the ReplicaTimeout of the call
+	caller context.Context
+}
+
+// Caller returns the context of the caller that waits for a call of [Conn], which may end before that of the call.
+func Caller(ctx context.Context) context.Context {
+	if d, ok := ctx.(detached); ok {
+		return d.caller
+	}
+	return ctx
 }
 
 // send makes a call. If ctx ends, a request that takes something for an identity continues, because only its
@@ -54,7 +61,7 @@ func (s *Store) send(ctx context.Context, call Call) Reply {
 		return s.conn.Run(ctx, call)[0]
 	}
 	var r Reply
-	done, work := make(chan struct{}), detached{s.calls.Work, ReplicaTimeout(ctx)}
+	done, work := make(chan struct{}), detached{s.calls.Work, ctx}
 	go func() {
 		r = s.conn.Run(work, call)[0]
 		close(done)
