@@ -11,7 +11,7 @@
 //	replicas=N                      a grant counts only when N replicas have it; not for a quorum
 //	ca=FILE, cert=FILE, key=FILE    TLS: authorities, client certificate and its key, in PEM
 //	servername=NAME                 TLS: the name in the server's certificate
-//	sentinel-user=, sentinel-password=   login for the Sentinels, if it differs from the servers'
+//	sentinel-user=, sentinel-password=   login for the Sentinels, if they require one
 //
 // The client's certificate and key are read again for each new connection, so they can be replaced while a
 // program runs. The file ca is read once.
@@ -108,7 +108,8 @@
 //	GET holdfast:token               the last token given
 //
 // Or use "holdfast ls" and "holdfast show NAME". All keys except the counter, and those of [Fenced], expire at the
-// latest after the last call for the name plus 1.25 times the TTL or the heartbeat, whichever is longer.
+// latest after the last call for the name plus 1.25 times the TTL or the heartbeat, whichever is longer. A record
+// that Once or MinHold leaves expires after 1.1 times the time for which it closes the name.
 //
 // # Rights
 //

@@ -188,7 +188,7 @@ var openAdvice = []struct{ word, advice string }{
 	{"unknown message type: 72", "this looks like an HTTP server, not like Redis: check the port"}, // "HTTP/1.1 …"
 }
 
-const wrongLogin = "check the user and the password in the URL; a password without a user is written as redis://:PASSWORD@HOST"
+const wrongLogin = "check the user and the password in the URL, for Sentinels sentinel-user= and sentinel-password=; a password without a user is written as redis://:PASSWORD@HOST"
 
 // explain adds advice to the error of the first connection. The error is ErrInvalid if the URL must be
 // changed, but not if the error may end by itself.

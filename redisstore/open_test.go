@@ -143,6 +143,19 @@ func TestSentinelWithAPassword(t *testing.T) {
 	suites.URLWorks(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName+"/3?replicas=1")
 }
 
+func TestSentinelsWithALoginOfTheirOwn(t *testing.T) {
+	group := servers.StartSentinel(t, 0, 1, servers.RedisOptions{})
+	url := "redis+sentinel://" + group.Addrs()[0] + "/" + servers.SentinelName
+	group.Sentinels[0].Must("ACL", "SETUSER", "default", "resetpass", ">secret")
+	for _, params := range []string{"", "?sentinel-password=wrong"} {
+		_, err := store.Open(t.Context(), url+params)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "sentinel-password=") {
+			t.Errorf("%s: %v, want ErrInvalid with the name of the parameter", params, err)
+		}
+	}
+	suites.URLWorks(t, url+"?sentinel-password=secret")
+}
+
 func TestErrorsSayHowSentinelsAndClustersAreNamed(t *testing.T) {
 	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{})
 	if _, err := store.Open(t.Context(), "redis+sentinel://"+group.Addrs()[0]+"/another"); err == nil || !strings.Contains(err.Error(), "sentinel monitor") {
