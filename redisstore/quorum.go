@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -77,13 +78,12 @@ func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 			return opts, fmt.Errorf("%w: %s URL: %s is given twice: every node must be a server of its own", store.ErrInvalid, u.Scheme, host)
 		}
 	}
-	if u.Query.Has(paramReplicas) {
-		return opts, fmt.Errorf("%w: %s URL: leave out %s: the nodes of a quorum are independent servers, and none may be replaced by a replica", store.ErrInvalid, u.Scheme, paramReplicas)
+	params := []string{paramTimeout, paramRestart}
+	if u.Scheme == "quorum+rediss" {
+		params = append(params, tlsurl.Params...)
 	}
-	for _, param := range []string{paramTimeout, paramRestart} {
-		if n := len(u.Query[param]); n > 1 {
-			return opts, fmt.Errorf("%w: %s URL: %s is given %d times: leave one", store.ErrInvalid, u.Scheme, param, n)
-		}
+	if err := u.Only(params...); err != nil {
+		return opts, err
 	}
 	if text := u.Query.Get(paramTimeout); text != "" {
 		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout < time.Millisecond {
