@@ -99,11 +99,9 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 
 // closeAll closes all connections, and if forGood is set, also those that are still being opened or will be.
 func (all *connections) closeAll(forGood bool) {
-	if forGood {
-		all.mu.Lock()
-		all.closed = true
-		all.mu.Unlock()
-	}
+	all.mu.Lock()
+	all.closed = all.closed || forGood
+	all.mu.Unlock()
 	all.closeIf(func(*connection) bool { return true })
 }
 

@@ -243,14 +243,10 @@ func (n *quorumNode) Server(ctx context.Context) (server quorum.Server, err erro
 	}
 	fields := rediscore.Fields(info)
 	server.ID = fields["run_id"]
-	if uptime, ok := fields["uptime_in_seconds"]; ok {
-		seconds, err := strconv.Atoi(uptime)
-		if err != nil {
-			return server, fmt.Errorf("INFO: uptime_in_seconds is %.20q", uptime)
-		}
-		// The server counts from the second in which it started, so the value may be one second too high.
-		server.Uptime = max(0, time.Duration(seconds-1)*time.Second)
-	}
+	// The server counts from the second in which it started, so the value may be one second too high. A server
+	// that does not tell it counts as one that has just started.
+	seconds, _ := strconv.Atoi(fields["uptime_in_seconds"])
+	server.Uptime = max(0, time.Duration(seconds-1)*time.Second)
 	if jumps, last := s.core.ClockJumps(); jumps > 0 {
 		server.Jumped = time.Since(last) + 1
 	}

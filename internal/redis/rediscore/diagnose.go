@@ -154,12 +154,9 @@ func pairs(v any) map[string]string {
 // clock reads the server's clock.
 func (n *node) clock() (time.Time, error) {
 	v, err := n.do("TIME")
-	if err != nil {
-		return time.Time{}, err
-	}
 	parts := list(v)
-	if len(parts) != 2 {
-		return time.Time{}, errRecord
+	if err != nil || len(parts) != 2 {
+		return time.Time{}, cmp.Or(err, errRecord)
 	}
 	seconds, err1 := strconv.ParseInt(text(parts[0]), 10, 64)
 	micros, err2 := strconv.ParseInt(text(parts[1]), 10, 64)
