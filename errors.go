@@ -172,13 +172,18 @@ func (e *callError) Unwrap() []error { return e.causes }
 // empty. A timeout of the client or store must not match context.DeadlineExceeded or
 // context.Canceled, which mean that the caller's own context has ended: its cause is added apart.
 func unavailable(what string, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = errors.New(err.Error())
-	}
 	if what != "" {
 		what = " (" + what + ")"
 	}
-	return fmt.Errorf("%w%s: %w", ErrUnavailable, what, err)
+	return fmt.Errorf("%w%s: %w", ErrUnavailable, what, ofStore(err))
+}
+
+// ofStore returns err, or an error with the same text if err matches that of a context.
+func ofStore(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 type lostError struct{ loss renewal.Loss }
@@ -191,7 +196,7 @@ func (e *lostError) Error() string {
 }
 
 func (e *lostError) Is(target error) bool { return target == ErrLost }
-func (e *lostError) Unwrap() error        { return e.loss.Err }
+func (e *lostError) Unwrap() error        { return ofStore(e.loss.Err) }
 
 // permanent reports whether a retry would fail with the same error.
 func permanent(err error) bool {

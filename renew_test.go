@@ -158,6 +158,27 @@ func TestDeadlines(t *testing.T) {
 			mustUnlock(w, <-next)
 			w.took(30 * time.Second)
 		},
+		"a loss matches no error of a context": func(w *world) {
+			for i, failure := range []error{context.DeadlineExceeded, fmt.Errorf("read tcp: %w", context.Canceled)} {
+				w.p.renew.set(func(context.Context, []store.Renewal) ([]store.Renewed, error) {
+					return []store.Renewed{{Err: failure}}, nil
+				})
+				lease := mustLock(w, w.c, fmt.Sprint(i))
+				<-lease.Done()
+				want(w, lease.Err(), holdfast.ErrLost)
+				wantNone(w, lease.Err(), context.DeadlineExceeded, context.Canceled)
+			}
+		},
+		"a Renew whose context ends is no failure of the store": func(w *world) {
+			w.p.hang()
+			w.p.acquire.reset()
+			c, seen := w.observed()
+			lease := w.lock(c, holdfast.TTL(3*time.Second), holdfast.MaxHold(2*time.Second))
+			ctx, cancel := context.WithTimeout(w.Context(), 500*time.Millisecond)
+			defer cancel()
+			want(w, lease.Renew(ctx), context.DeadlineExceeded)
+			equal(w, "errors observed", seen.count(holdfast.EventError), 0)
+		},
 		// In rueidislock a hung renewal moved the deadline, so the holder's context ended seconds
 		// after the grant of the next holder.
 		"a hung renewal does not move the deadline": func(w *world) {
@@ -200,10 +221,12 @@ func TestDeadlines(t *testing.T) {
 				defer time.Sleep(25 * time.Second)
 				return w.s.Renew(context.WithoutCancel(ctx), grants)
 			})
-			lease := w.lock(w.c)
+			c, seen := w.observed()
+			lease := w.lock(c)
 			<-lease.Done()
 			time.Sleep(time.Minute)
 			want(w, lease.Err(), holdfast.ErrLost)
+			equal(w, "events", seen.kinds(holdfast.EventLost, holdfast.EventRenewed, holdfast.EventError), "lost")
 			w.free("n") // the renewal reached the store, so without a clean-up the name would be closed
 		},
 		"a renewal may grant a shorter TTL": func(w *world) {

@@ -3,6 +3,7 @@
 package bounded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,27 +75,26 @@ func (s *Store) Leave(ctx context.Context, limit time.Duration, name string, id 
 	return NoReply(ctx, callCtx, s.store.Leave(callCtx, name, id))
 }
 
+var errNotKnown = errors.New("the store does not know whether it was renewed")
+
 // Renew calls the store's Renew. It returns an outcome for each request, with Err if it is unknown.
 func (s *Store) Renew(ctx context.Context, limit time.Duration, requests []store.Renewal) []store.Renewed {
 	callCtx, cancel := s.bound(ctx, limit)
 	defer cancel()
 	outcomes, err := s.store.Renew(callCtx, requests)
-	err = NoReply(ctx, callCtx, err)
 	if err == nil && len(outcomes) != len(requests) {
 		err = fmt.Errorf("the store answered %d of %d renewals", len(outcomes), len(requests))
 	}
 	if err != nil {
 		outcomes = make([]store.Renewed, len(requests))
-		for i := range outcomes {
-			outcomes[i].Err = err
-		}
 	}
 	for i := range outcomes {
-		if outcomes[i].Status == store.Extended && outcomes[i].TTL <= 0 {
-			outcomes[i].Status = store.Unknown // a mistake of the store
+		out := &outcomes[i]
+		if out.Status == store.Extended && out.TTL <= 0 {
+			out.Status = store.Unknown // a mistake of the store
 		}
-		if outcomes[i].Status == store.Unknown && outcomes[i].Err == nil {
-			outcomes[i].Err = errors.New("the store does not know whether it was renewed")
+		if out.Status == store.Unknown {
+			out.Err = NoReply(ctx, callCtx, cmp.Or(err, out.Err, errNotKnown))
 		}
 	}
 	return outcomes

@@ -24,12 +24,12 @@ type Hold interface {
 
 // A Rest is what was left of a grant when the reply to its renewal arrived.
 type Rest struct {
-	Slack time.Duration // until the old deadline; 0 if it had passed
+	Slack time.Duration // until the old deadline
 	Term  time.Duration // from the last renewal to the old deadline
 }
 
 func (g *Grant) rest(now time.Duration) Rest {
-	return Rest{max(0, g.Deadline()-now), g.Deadline() - g.sent}
+	return Rest{g.Deadline() - now, g.Deadline() - g.sent}
 }
 
 // A Loss says why a grant was lost.

@@ -305,7 +305,8 @@ func (s *Scheduler) Expire(g *Grant) Loss {
 	loss := g.expiryLoss()
 	s.mu.Unlock()
 	if first {
-		s.lose(g, loss)
+		g.hold.Lost(loss)
+		g.hold.ReportLost()
 	}
 	return loss
 }
@@ -321,11 +322,6 @@ func (s *Scheduler) CleanUp(g *Grant) {
 	}
 }
 
-func (s *Scheduler) lose(g *Grant, loss Loss) {
-	g.hold.Lost(loss)
-	g.hold.ReportLost()
-}
-
 // renewBatch renews grants of one TTL in one call to the store.
 func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) {
 	requests := make([]store.Renewal, len(batch))
@@ -337,8 +333,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 	s.mu.Unlock()
 	outcomes := s.store.Renew(ctx, renewTimeout(batch[0].TTL), requests)
 
-	var gone []*Grant
-	rests := make([]Rest, len(batch))
+	settled := make([]reply, 0, len(batch))
 	s.mu.Lock()
 	now := s.now()
 	unknown := func(o store.Renewed) bool { return o.Status == store.Unknown }
@@ -347,10 +342,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 	in.returned(all, some, now-sent)
 	for i, g := range batch {
 		g.inFlight = false
-		rests[i] = g.rest(now)
-		if !s.settle(g, sent, now, &outcomes[i]) {
-			gone = append(gone, g)
-		}
+		settled = s.settle(settled, reply{g, g.rest(now), &outcomes[i]}, sent, now)
 		if outcomes[i].Status == store.Unknown {
 			// Retry at once if the call timed out, otherwise a little later.
 			g.renewAt = max(now, sent+g.TTL/20)
@@ -364,46 +356,52 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 	s.send()
 	s.arm()
 	s.mu.Unlock()
-	for _, g := range gone {
-		g.hold.Lost(Gone)
-	}
-	for _, g := range gone {
-		g.hold.ReportLost()
-	}
-	for i, g := range batch {
-		s.report(g, rests[i], &outcomes[i])
-	}
+	s.report(settled)
 }
 
-// settle applies the outcome of a renewal. It returns false if the grant is gone. A grant whose
-// deadline has passed stays lost, whatever the outcome.
-func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed) bool {
-	if !g.live() {
-		return true
+// A reply is the outcome of the renewal of one grant.
+type reply struct {
+	grant *Grant
+	rest  Rest // before it
+	out   *store.Renewed
+}
+
+// settle applies a reply, and adds it to those to report. It does neither if the lease has ended: a grant
+// whose deadline has passed stays lost, whatever the outcome.
+func (s *Scheduler) settle(settled []reply, r reply, sent, now time.Duration) []reply {
+	g := r.grant
+	if !g.live() || r.out.Status == store.Extended && now >= g.Deadline() {
+		return settled
 	}
-	switch out.Status {
+	switch r.out.Status {
 	case store.Gone:
 		s.heap.remove(g)
-		return false
 	case store.Unknown:
-		g.lastErr = out.Err
+		g.lastErr = r.out.Err
 	case store.Extended:
-		if now < g.Deadline() {
-			g.extend(sent, out.TTL)
-			g.lastErr, g.apart = nil, false
-			s.heap.fix(g)
-		}
+		g.extend(sent, r.out.TTL)
+		g.lastErr, g.apart = nil, false
+		s.heap.fix(g)
 	}
-	return true
+	return append(settled, r)
 }
 
-// report tells the hold about a renewal that did not end the grant.
-func (s *Scheduler) report(g *Grant, rest Rest, out *store.Renewed) {
-	switch out.Status {
-	case store.Extended:
-		s.Hold(g).Renewed(rest)
-	case store.Unknown:
-		s.Hold(g).RenewFailed(out.Err)
+// report tells the holds about replies. Losses come first, because the observer may be slow.
+func (s *Scheduler) report(settled []reply) {
+	for _, r := range settled {
+		if r.out.Status == store.Gone {
+			r.grant.hold.Lost(Gone)
+		}
+	}
+	for _, r := range settled {
+		switch r.out.Status {
+		case store.Gone:
+			r.grant.hold.ReportLost()
+		case store.Extended:
+			s.Hold(r.grant).Renewed(r.rest)
+		case store.Unknown:
+			s.Hold(r.grant).RenewFailed(r.out.Err)
+		}
 	}
 }
 
@@ -414,16 +412,14 @@ func (s *Scheduler) RenewNow(ctx context.Context, g *Grant, tokens int) store.Re
 	request := g.request(tokens)
 	s.mu.Unlock()
 	out := s.store.Renew(ctx, g.Deadline()-sent, []store.Renewal{request})[0]
-
+	if out.Status == store.Unknown && ctx.Err() != nil {
+		return out // the caller did not wait for the store
+	}
 	s.mu.Lock()
 	now := s.now()
-	rest := g.rest(now)
-	kept := s.settle(g, sent, now, &out)
+	settled := s.settle(nil, reply{g, g.rest(now), &out}, sent, now)
 	s.arm()
 	s.mu.Unlock()
-	if !kept {
-		s.lose(g, Gone)
-	}
-	s.report(g, rest, &out)
+	s.report(settled)
 	return out
 }
