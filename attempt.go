@@ -19,7 +19,7 @@ type attempt struct {
 	c        *Client
 	turn     localqueue.Turn // zero once it has ended
 	recorded bool            // the store may have recorded something for the request
-	extended bool            // the call asked again to get its whole TTL
+	extended bool            // the last reply was a grant, and the call asked again to get its whole TTL
 
 	sent     time.Duration // when the last call was sent
 	joined   int32         // how many calls had joined the local queue by then

@@ -24,7 +24,7 @@ func (a *attempt) countRefusal(r *store.Refusal) {
 	if a.spins++; now-a.heldAt > leastRetryWait {
 		a.spins = 0
 	}
-	a.failures, a.outage, a.reason = 0, false, nil
+	a.failures, a.outage, a.reason, a.extended = 0, false, nil, false
 	a.held, a.heldAt = newHeldError(a.name, r), now
 }
 
@@ -122,7 +122,7 @@ func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, ag
 	if !a.outage {
 		a.outage, a.failing = true, a.sent
 	}
-	a.unsure = true
+	a.unsure, a.extended = true, false
 	now := a.c.now()
 	if a.retrySet && now < a.resumeAt { // the store was asked early, because other calls wait
 		return a.resumeAt - now, a.counted, true

@@ -113,6 +113,23 @@ func TestRenewal(t *testing.T) {
 			<-mustLock(w, w.c, "m", holdfast.NoRenew()).Done()
 			equal(w, "renewals", w.p.renew.calls(), 1)
 		},
+		// The store pushes a short grant to a waiter. It may expire before the waiter asks for all of its TTL.
+		"a lease without renewal has its whole TTL although a pushed grant expired": func(w *world) {
+			w.p.wait.set(func(context.Context, string, store.ID) error { return nil })
+			w.p.acquire.set(func(ctx context.Context, req store.Request) (store.Answer, error) {
+				switch w.p.acquire.calls() {
+				case 2:
+					return store.Answer{Refusal: &store.Refusal{Again: time.Second}}, nil
+				case 4:
+					return store.Answer{}, errNet
+				case 1, 3, 5:
+					req.TTL = time.Second
+				}
+				return w.s.Acquire(ctx, req)
+			})
+			lease := w.lock(w.c, holdfast.NoRenew())
+			equal(w, "rest", time.Until(lease.Deadline()), 29*time.Second)
+		},
 		"Renew reports why it failed": func(w *world) {
 			lease := w.lock(w.c, holdfast.NoRenew())
 			deadline := lease.Deadline()
