@@ -1,8 +1,10 @@
 package holdfast
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +33,9 @@ func (c *Client) cancelRequest(req *store.Request, then func()) {
 		err := c.store.Leave(ctx, cancelTimeout, name, id)
 		then()
 		if err != nil && !permanent(err) {
-			c.remove(ctx, name, id, ttl)
+			c.persist(ctx, ttl, func(ctx context.Context) error {
+				return c.store.Leave(ctx, bounded.CallTimeout, name, id)
+			})
 		}
 	})
 }
@@ -46,13 +50,23 @@ func (c *Client) inBackground(do func(ctx context.Context)) {
 	c.life.Go(do)
 }
 
+// removeAll removes grants from the store. Each attempt is for all of them that are left, so that a
+// grant that fails again and again does not delay the others.
 func (c *Client) removeAll(ctx context.Context, grants []*renewal.Grant) {
-	inParallel(grants, func(g *renewal.Grant) { c.remove(ctx, g.Name, g.ID, g.TTL) })
-}
-
-func (c *Client) remove(ctx context.Context, name string, id store.ID, ttl time.Duration) {
-	c.persist(ctx, ttl, func(ctx context.Context) error {
-		return c.store.Leave(ctx, bounded.CallTimeout, name, id)
+	longest := slices.MaxFunc(grants, func(a, b *renewal.Grant) int { return cmp.Compare(a.TTL, b.TTL) }).TTL
+	c.persist(ctx, longest, func(ctx context.Context) (err error) {
+		var mu sync.Mutex
+		var left []*renewal.Grant
+		inParallel(grants, func(g *renewal.Grant) {
+			failure := c.store.Leave(ctx, bounded.CallTimeout, g.Name, g.ID)
+			if failure != nil && !permanent(failure) {
+				mu.Lock()
+				defer mu.Unlock()
+				left, err = append(left, g), failure
+			}
+		})
+		grants = left
+		return err
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -284,15 +285,19 @@ func TestDeadlines(t *testing.T) {
 		},
 		"a clean-up that fails does not delay others": func(w *world) {
 			w.p.leave.set(func(ctx context.Context, name string, id store.ID) error {
-				if name != "n" {
+				if strings.HasPrefix(name, "bad") {
 					return errNet
 				}
 				return w.s.Leave(ctx, name, id)
 			})
-			for _, name := range []string{"bad", "n", "bad2"} {
-				mustLock(w, w.c, name, holdfast.TTL(10*time.Minute), holdfast.MaxHold(5*time.Second))
+			for i := range 140 { // more than are cleaned up at once
+				for _, name := range []string{"bad", "good"} {
+					mustLock(w, w.c, fmt.Sprint(name, i), holdfast.TTL(10*time.Minute), holdfast.MaxHold(5*time.Second))
+				}
 			}
-			w.lock(w.other)
+			for i := range 140 {
+				mustLock(w, w.other, fmt.Sprint("good", i))
+			}
 			w.within(5*time.Second, 10*time.Second)
 		},
 		"a slow observer delays neither losses nor renewals": func(w *world) {
