@@ -14,6 +14,10 @@ import (
 // closed or waited for. An error ends the listing.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
+		if err := store.CheckText("prefix", c.set.prefix+prefix); err != nil {
+			yield(Info{}, fail("list", prefix, err))
+			return
+		}
 		var cursor string
 		for {
 			page, err := c.list(ctx, "list", prefix, store.Query{Prefix: c.set.prefix + prefix, Cursor: cursor})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
@@ -100,6 +101,11 @@ func TestBadNamesAreRefusedByEveryCall(t *testing.T) {
 		}
 		for call, do := range looks {
 			check(call, do(c, t.Context(), bad))
+		}
+		if !utf8.ValidString(bad) || strings.ContainsRune(bad, '\n') { // the others are prefixes of names
+			for _, err := range c.List(t.Context(), bad) {
+				check("List", err)
+			}
 		}
 	}
 }
