@@ -90,6 +90,8 @@ func TestReentrant(t *testing.T) {
 			ctx = permits.Context(ctx)
 			_, err = gpus.Acquire(ctx, 3, holdfast.Reentrant())
 			want(w, err, holdfast.ErrWouldDeadlock)
+			_, err = w.c.Semaphore("p", 4).Acquire(ctx, 1, holdfast.Reentrant())
+			invalid(w, "another limit", err, "a limit of 4, but the name is in use for permits with a limit of 3")
 			_, err = gpus.Acquire(ctx, 1, holdfast.Reentrant())
 			must(w, err)
 		},

@@ -52,7 +52,8 @@ func (c *Client) newGrant(cl *call, sent time.Duration, a *store.Answer) *hold {
 		hold  hold
 	})
 	g, h, req := &both.grant, &both.hold, &cl.Request
-	g.ID, g.Name, g.Meta, g.Mode, g.Weight, g.TTL, g.NoRenew = req.ID, req.Name, req.Meta, req.Mode, req.Weight, req.TTL, cl.noRenew
+	g.ID, g.Name, g.Meta, g.TTL, g.NoRenew = req.ID, req.Name, req.Meta, req.TTL, cl.noRenew
+	g.Mode, g.Weight, g.Limit = req.Mode, req.Weight, req.Limit
 	var maxEnd time.Duration
 	if cl.maxHold > 0 {
 		maxEnd = c.now() + cl.maxHold // not from sent: a limit that is shorter than the reply takes would leave no lease
@@ -121,12 +122,15 @@ func (h *hold) again(cl *call) (*part, error) {
 	h.mu.Lock() // also keeps Downgrade from changing the mode
 	defer h.mu.Unlock()
 	mode := h.mode()
+	mixed := store.Mixes(h.g.Name, cl.Request.Mode, cl.Request.Limit, mode, h.g.Limit)
 	covers := mode == store.Exclusive || mode == cl.Request.Mode && cl.Request.Weight <= h.g.Weight
 	switch {
 	case !cl.reentrant:
 		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already, with token %d: pass the lease on, or use Reentrant", ErrWouldDeadlock, h.token))
 	case !covers:
 		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already as %s, which does not cover %s: unlock it first", ErrWouldDeadlock, describe(mode, h.g.Weight), describe(cl.Request.Mode, cl.Request.Weight)))
+	case mixed != nil:
+		return nil, fail(cl.op, cl.name, mixed)
 	case h.ended:
 		return nil, fail(cl.op, cl.name, h.err)
 	}

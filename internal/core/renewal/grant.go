@@ -46,6 +46,7 @@ type Grant struct {
 	Meta    string
 	Mode    store.Mode // as granted, even after Downgrade
 	Weight  int
+	Limit   int
 	TTL     time.Duration // as requested
 	NoRenew bool          // it is never renewed
 
