@@ -149,11 +149,12 @@ func describe(mode store.Mode, weight int) string {
 // named adds the name of the lock to the reason why a hold ended.
 func (h *hold) named(why error) error { return fail("lease", h.name(), why) }
 
-// unlock implements Lease.Unlock. Keep says how the name stays closed after the last part; zero
-// means for the rest of MinHold. If all is set, unlock also ends the other parts.
-func (p *part) unlock(ctx context.Context, keep store.Keep, all bool) error {
+// unlock implements Unlock. Keep says how the name stays closed after the last lease of the hold; zero
+// means for the rest of MinHold. If all is set, unlock also ends the other leases.
+func (l *Lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	const op = "unlock"
-	h, c := p.h, p.h.c
+	defer runtime.KeepAlive(l) // it is not a leak before it is marked as unlocked
+	p, h, c := l.p, l.p.h, l.p.h.c
 	if !c.life.Enter() { // Close releases it
 		return fail(op, h.name(), cmp.Or(p.err(), ErrClosed))
 	}
@@ -169,7 +170,7 @@ func (p *part) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		}
 		p.released = true
 		h.mu.Unlock()
-		if last {
+		if last && errors.Is(err, ErrLost) { // otherwise another hold may have the grant
 			c.renewals.CleanUp(h.g)
 		}
 		return fail(op, h.name(), err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -52,9 +51,7 @@ func (l *Lease) Err() error { return l.p.err() }
 // continues in the background. If it returns ErrUnavailable, the lock expires with its TTL.
 // If it returns ErrClosed, the client was closed, which released the lock.
 func (l *Lease) Unlock(ctx context.Context) error {
-	err := l.p.unlock(ctx, store.Keep{}, false)
-	runtime.KeepAlive(l)
-	return err
+	return l.unlock(ctx, store.Keep{}, false)
 }
 
 // Renew extends the lease by its TTL from now, but not beyond MaxHold. Leases renew themselves

@@ -39,7 +39,7 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 	}
 	var done store.Keep // nothing if fn fails or panics
 	defer func() {
-		ended := lease.p.unlock(ctx, done, true)
+		ended := lease.unlock(ctx, done, true)
 		if done.State == store.Done {
 			err = failIf(op, name, ended)
 		} else if errors.Is(ended, ErrLost) {

@@ -131,6 +131,21 @@ func TestOnce(t *testing.T) {
 			}
 			want(w, w.once(w.other, time.Hour, w.mustNotRun), holdfast.ErrDone)
 		},
+		"a reentrant lease that outlives it does not touch the next holder": func(w *world) {
+			var inner *holdfast.Lease
+			var got <-chan *holdfast.Lease
+			want(w, w.once(w.c, time.Hour, func(ctx context.Context) (err error) {
+				inner, err = w.c.Lock(ctx, "n", holdfast.Reentrant())
+				must(w, err)
+				got = w.later(w.c)
+				return errNet
+			}), errNet)
+			w.p.renew.set(failRenew)
+			<-(<-got).Done()
+			want(w, inner.Unlock(w.Context()), holdfast.ErrNotHeld)
+			synctest.Wait()
+			want(w, w.try(w.other), holdfast.ErrHeld) // the next holder has its margin
+		},
 		"it returns ErrDone behind a waiting Lock": func(w *world) {
 			must(w, w.once(w.other, time.Hour, nothing))
 			w.laterErr(w.Context(), w.c)
