@@ -24,7 +24,7 @@ func (c *Client) acquire(ctx context.Context, cl *call) (h *hold, handed bool, e
 		case out.Answer != nil:
 			return nil, false, fail(cl.op, cl.name, c.answerError(cl, out.Answer))
 		case out.Grant == nil:
-			now := cl.begin
+			now := cl.Begin
 			if cl.reported { // it has waited
 				now = c.now()
 			}

@@ -43,11 +43,10 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 		cl.reported = a.reported
 		a.end()
 	}()
-	err := a.start(ctx, now)
-	for ; err == nil; now = c.now() {
-		var answer store.Answer
+	a.start(ctx)
+	for ; ; now = c.now() {
 		var h *hold
-		answer, err = a.ask(ctx, now)
+		answer, err := a.ask(ctx, now)
 		switch {
 		case err != nil:
 			err = a.failed(ctx, err)
@@ -56,29 +55,22 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 		default:
 			err = a.refused(ctx, answer.Refusal)
 		}
-		if h != nil {
-			return h, nil
+		if h != nil || err != nil {
+			return h, err
 		}
 	}
-	return nil, err
 }
 
-// start chooses the identity of the request. It returns an error if the store has not replied to
-// other calls of this client for so long that this call has no time left to ask.
-func (a *attempt) start(ctx context.Context, now time.Duration) error {
+// start chooses the identity of the request.
+func (a *attempt) start(ctx context.Context) {
 	if a.reported { // only a call that waited can have missed the start of an outage
-		since, failure := a.turn.Outage()
-		if failure != nil {
-			a.outage, a.failing = true, max(since, a.begin)
-			if a.retry == nil && now >= a.failing+patience {
-				return a.fail(failure)
-			}
+		if since, failure := a.turn.Outage(); failure != nil {
+			a.outage, a.failing = true, max(since, a.Begin)
 		}
 	}
 	a.Request.Queue = !a.Try && a.c.caps.Features.Wakes()
 	a.Request.ID = a.identify(ctx)
 	a.recorded = true
-	return nil
 }
 
 // identify returns a new identity, or that of another call that left its place in the queue.
@@ -106,7 +98,7 @@ func (a *attempt) ask(ctx context.Context, now time.Duration) (store.Answer, err
 	}
 	limit := a.Request.TTL
 	if a.Try {
-		limit = min(limit, a.begin+bounded.CallTimeout-now)
+		limit = min(limit, a.Begin+bounded.CallTimeout-now)
 	}
 	if a.outage && a.retry == nil {
 		limit = min(limit, a.failing+patience-now)

@@ -16,7 +16,6 @@ type call struct {
 	op   string // for errors: "lock", "try lock", …
 	name string // as the user wrote it, without the client's prefix
 
-	begin     time.Duration // when take began
 	need      store.Features
 	wait      time.Duration
 	retry     Strategy // nil for the default
@@ -53,6 +52,9 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 		return fail(cl.op, cl.name, err)
 	}
 	cl.Request.Owner = c.set.owner // was checked by New
+	if cl.retry == nil {
+		cl.Patience = patience
+	}
 	cl.Own = cl.noRenew || cl.maxHold > 0
 	return nil
 }

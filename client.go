@@ -164,7 +164,7 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 		defer cancel()
 		ctx = limited
 	}
-	cl.begin = c.now()
+	cl.Begin = c.now()
 	var h *hold
 	handed, err := false, errPanicked
 	defer func() { // even if a strategy panics

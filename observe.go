@@ -122,7 +122,7 @@ func (c *Client) reportWaiting(ctx context.Context, cl *call) {
 
 // reportTaken tells the observer how an acquiring call ended.
 func (c *Client) reportTaken(ctx context.Context, cl *call, h *hold, handed bool, err error) {
-	e := Event{Kind: EventAcquired, Name: cl.name, Mode: cl.Request.Mode, Waited: c.now() - cl.begin, Queued: cl.reported, Standby: cl.standby, Err: err, Context: ctx}
+	e := Event{Kind: EventAcquired, Name: cl.name, Mode: cl.Request.Mode, Waited: c.now() - cl.Begin, Queued: cl.reported, Standby: cl.standby, Err: err, Context: ctx}
 	switch {
 	case err != nil:
 		e.Kind = EventGaveUp

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
 	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -21,6 +22,9 @@ func (c *Client) releaseGrant(ctx context.Context, g *renewal.Grant, keep store.
 	}
 	c.renewals.Remove(g)
 	err := c.release(ctx, g, keep, begin)
+	if !turn.IsZero() && errors.Is(err, ErrUnavailable) {
+		turn.Answered(localqueue.Answer{At: c.now(), Failure: err, Since: begin})
+	}
 	switch {
 	case turn.IsZero():
 		c.queue.ForgetRefusal(g.Name)

@@ -91,6 +91,41 @@ func TestHungStore(t *testing.T) {
 			}
 			wg.Wait()
 		},
+		"a Lock behind a call with another strategy gives up as soon as alone": func(w *world) {
+			w.p.hang()
+			ctx, cancel := context.WithCancel(w.Context())
+			defer cancel()
+			w.laterErr(ctx, w.c, holdfast.Retry(holdfast.Every(time.Second)))
+			var wg sync.WaitGroup
+			for range 30 {
+				time.Sleep(400 * time.Millisecond)
+				begin := time.Now()
+				wg.Go(func() {
+					_, err := w.c.Lock(context.Background(), "n", holdfast.Wait(time.Minute))
+					want(w, err, holdfast.ErrUnavailable)
+					equal(w, "after", time.Since(begin), 5*time.Second)
+				})
+			}
+			wg.Wait()
+		},
+		"a Lock behind an Unlock gives up with it": func(w *world) {
+			lease := w.lock(w.c)
+			got := w.laterErr(w.Context(), w.c)
+			w.p.hang()
+			want(w, lease.Unlock(w.Context()), holdfast.ErrUnavailable)
+			want(w, <-got, holdfast.ErrUnavailable)
+			w.within(3*time.Second, 6*time.Second)
+		},
+		"a call that waits behind another learns why there is no reply": func(w *world) {
+			w.p.hang()
+			ctx, cancel := context.WithCancel(w.Context())
+			defer cancel()
+			every := holdfast.Retry(holdfast.Every(time.Second))
+			w.laterErr(ctx, w.c, every)
+			_, err := w.c.Lock(w.Context(), "n", every, holdfast.Wait(10*time.Second))
+			want(w, err, holdfast.ErrUnavailable, context.DeadlineExceeded)
+			w.took(10 * time.Second)
+		},
 		"Open is bounded": func(w *world) {
 			_, err := holdfast.Open(w.Context(), "unreachable:")
 			want(w, err, holdfast.ErrUnavailable, errNet)

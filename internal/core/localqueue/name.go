@@ -2,6 +2,7 @@ package localqueue
 
 import (
 	"hash/maphash"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,8 +27,9 @@ func (q *Queue) shard(name string) *shard {
 type name struct {
 	shard    *shard
 	text     string
-	busy     bool   // a goroutine has the turn
-	answered Answer // the last answer of the store to the call that has the turn
+	busy     bool        // a goroutine has the turn
+	answered Answer      // the last answer of the store to the call that has the turn
+	timer    *time.Timer // of answerWaiters; may be nil
 
 	grant    *renewal.Grant // held exclusively by this client; nil if there is none
 	handover                // of the grant
@@ -109,7 +111,7 @@ func (n *name) obstacle(c *Config) *Answer {
 			Age:    now - n.since,
 			Left:   max(0, n.grant.Deadline()-now),
 		}}}}
-	case answered.Refusal != nil || answered.Failure != nil && answered.fresh(now):
+	case answered.Refusal != nil || answered.Failure != nil:
 		return &answered
 	}
 	return nil
@@ -119,6 +121,8 @@ func (n *name) obstacle(c *Config) *Answer {
 func (n *name) answer(c *Config, call *Call) *Answer {
 	now := c.Now()
 	switch {
+	case now >= n.patienceEnd(call):
+		return n.obstacle(c)
 	case n.grant == nil && !n.answered.fresh(now):
 	case call.Try, call.Once && n.grant == nil && n.answered.Done(now):
 		return n.obstacle(c)
@@ -126,13 +130,37 @@ func (n *name) answer(c *Config, call *Call) *Answer {
 	return nil
 }
 
-// answerWaiters ends the waiting calls for which answer returns one.
+const forever = time.Duration(math.MaxInt64)
+
+// patienceEnd returns when a call gives up unless the store replies to the call that has the turn.
+func (n *name) patienceEnd(call *Call) time.Duration {
+	if n.answered.Failure == nil || call.Patience == 0 {
+		return forever
+	}
+	return max(n.answered.Since, call.Begin) + call.Patience
+}
+
+// answerWaiters ends the waiting calls for which answer returns one, now and, in an outage, when the
+// patience of the next call ends.
 func (n *name) answerWaiters(c *Config) {
+	next := forever
 	n.each(func(w *Waiter) {
 		if a := n.answer(c, &w.call); a != nil {
 			n.signal(w, Outcome{Answer: a})
+		} else {
+			next = min(next, n.patienceEnd(&w.call))
 		}
 	})
+	if n.timer != nil {
+		n.timer.Stop()
+	}
+	if next < forever {
+		n.timer = time.AfterFunc(next-c.Now(), func() {
+			n.shard.mu.Lock()
+			defer n.shard.mu.Unlock()
+			n.answerWaiters(c)
+		})
+	}
 }
 
 // each calls fn for every waiter in order; fn may remove it.

@@ -42,10 +42,12 @@ func (q *Queue) Init(config Config) {
 
 // A Call is the part of an acquiring call that the queue needs to know.
 type Call struct {
-	Request store.Request
-	Try     bool // it does not wait for a holder
-	Once    bool // it ends as soon as the work of the name is known to be done
-	Own     bool // it needs its own grant, so there is no hand-over
+	Request  store.Request
+	Begin    time.Duration // when it began
+	Patience time.Duration // how long it waits while the store does not reply; 0 for no limit
+	Try      bool          // it does not wait for a holder
+	Once     bool          // it ends as soon as the work of the name is known to be done
+	Own      bool          // it needs its own grant, so there is no hand-over
 }
 
 // A Waiter is a call in the queue. It is in the list of its name until it is signalled.
