@@ -49,7 +49,8 @@ func (l *Lease) Err() error { return l.p.err() }
 // it to the store. It works even if ctx has ended: a cancelled request must not leave its lock
 // behind. While the store does not answer, Unlock retries for at most 5 seconds, and then
 // continues in the background. If it returns ErrUnavailable, the lock expires with its TTL.
-// If it returns ErrClosed, the client was closed, which released the lock.
+// If it returns ErrClosed, the client was closed, which released the lock. If the program closed the
+// store before, nothing could release the lock, and it expires with its TTL.
 func (l *Lease) Unlock(ctx context.Context) error {
 	return l.unlock(ctx, store.Keep{}, false)
 }
@@ -91,7 +92,8 @@ func (l *Lease) renewNow(ctx context.Context) (unchanged, err error) {
 // in between. There is no way back: two readers that want to write would wait for each other.
 //
 // Downgrade returns ErrInvalid if the lease has permits or another lease shares its grant. If it
-// returns ErrUnavailable, the lease counts as shared, and the next renewal tells the store.
+// returns ErrUnavailable, the lease counts as shared, and the next renewal tells the store: with
+// NoRenew, only a call of Renew.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	h := l.p.h

@@ -21,8 +21,8 @@ import (
 // transaction, or by refusing the lower of two fencing tokens (see TokenFrom).
 //
 // Once returns ErrDone if fn succeeded before, and the error of fn if it fails. It returns
-// ErrLost, joined with the error of fn, if the lock was lost, and ErrUnavailable if fn
-// succeeded but that could not be recorded: in both cases fn may run again.
+// ErrLost, joined with the error of fn, if the lock was lost, and ErrUnavailable, or ErrClosed if the
+// client was closed, if fn succeeded but that could not be recorded: in all these cases fn may run again.
 func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn func(ctx context.Context) error, opts ...CallOption) (err error) {
 	const op = "once"
 	if fn == nil {

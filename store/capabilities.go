@@ -59,6 +59,6 @@ type Capabilities struct {
 	Heartbeat time.Duration // how long a waiter that stopped asking may keep its place in the queue
 	Instant   bool          // no call except Wait ever blocks; the core then sets no timeouts
 	// Timeout, if not 0, bounds every call except Wait while the server does not answer at all.
-	// The core then sets no timeout of its own.
+	// The core then sets no timeout of its own, unless a call has less time than this.
 	Timeout time.Duration
 }
