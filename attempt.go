@@ -64,8 +64,8 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 // start chooses the identity of the request.
 func (a *attempt) start(ctx context.Context) {
 	if a.reported { // only a call that waited can have missed the start of an outage
-		if since, failure := a.turn.Outage(); failure != nil {
-			a.outage, a.failing = true, max(since, a.Begin)
+		if last := a.turn.Obstacle(); last != nil && last.Failure != nil {
+			a.outage, a.failing = true, max(last.Since, a.Begin)
 		}
 	}
 	a.Request.Queue = !a.Try && a.c.caps.Features.Wakes()

@@ -130,13 +130,6 @@ func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool
 	return ticket, ticket != nil && interchangeable(req, ticket)
 }
 
-// Outage returns the last failure, if the last call failed, and since when no reply has come.
-func (t Turn) Outage() (since time.Duration, failure error) {
-	t.n.shard.mu.Lock()
-	defer t.n.shard.mu.Unlock()
-	return t.n.answered.Since, t.n.answered.Failure
-}
-
 // End gives the turn to the next call. If it returns a ticket, no call can use it and the turn goes
 // on: the caller must cancel the ticket's place in the store and then call End again.
 func (t Turn) End() (unused *store.Request) {
