@@ -133,7 +133,9 @@ func (u *ui) serve(ctx context.Context, c *connection, opts []inspect.Option) er
 	if err := output(address.String() + "\n"); err != nil {
 		return err
 	}
+	ended := make(chan struct{})
 	context.AfterFunc(ctx, func() {
+		defer close(ended)
 		limit, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		if server.Shutdown(limit) != nil {
@@ -143,6 +145,7 @@ func (u *ui) serve(ctx context.Context, c *connection, opts []inspect.Option) er
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+	<-ended // Serve returns when Shutdown begins
 	return nil
 }
 

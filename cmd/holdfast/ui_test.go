@@ -3,13 +3,18 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/memstore"
 )
 
 // get returns the status and the text of a page.
@@ -46,6 +51,36 @@ func TestUIServesLocalBrowsersUntilItIsInterrupted(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	p.wantCode(0)
+}
+
+// Such as the release of a lock by force, whose outcome the user must see.
+func TestUIAnswersARequestBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	b := &brokenStore{Store: memstore.New()}
+	u := &ui{listen: ports.Addr(ports.Reserve(t)), path: "/", interval: time.Second}
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	check := func(string, string) bool { // is called while the request is served
+		interrupt()
+		select {
+		case <-ended:
+			t.Error("the server ended during the request")
+		case <-time.After(200 * time.Millisecond): // far longer than it takes
+		}
+		return false
+	}
+	c := &connection{b.client(t), &ttlStore{Store: b}}
+	go func() {
+		defer close(ended)
+		if err := u.serve(ctx, c, []inspect.Option{inspect.AllowBreak(check)}); err != nil {
+			t.Error(err)
+		}
+	}()
+	until(t, "ui answers", func() bool { _, err := http.Get("http://" + u.listen + "/health"); return err == nil })
+	if status, _ := get(t, "http://ann:secret@"+u.listen+"/break?name=a", ""); status != http.StatusUnauthorized {
+		t.Errorf("status %d", status)
+	}
+	<-ended
 }
 
 func TestUIAcceptsTheHostOfAProxy(t *testing.T) {
