@@ -35,7 +35,7 @@ func startGuard(t *testing.T, group, root int) *bareGuard {
 		t.Fatal(err1, err2)
 	}
 	g := &bareGuard{t: t, to: to, from: bufio.NewReader(from)}
-	g.cmd = exec.Command(command, "__guard", "3", "4", strconv.Itoa(group), strconv.Itoa(root), "loud")
+	g.cmd = exec.Command(command, "__guard", "3", "4", strconv.Itoa(group), strconv.Itoa(root), strconv.Itoa(int(10*time.Second)), "loud")
 	g.cmd.Stderr = &g.err
 	g.cmd.ExtraFiles = []*os.File{in, out}
 	if err := g.cmd.Start(); err != nil {
@@ -102,6 +102,30 @@ func TestAGuardThatWasStoppedReadsAllMessagesBeforeItActs(t *testing.T) {
 		if dead(job.Process.Pid) {
 			t.Fatal("the guard killed the job in spite of a later message")
 		}
+	}
+}
+
+// If the machine or the cgroup of holdfast was frozen, the guard acts when the time has long passed.
+func TestAGuardSaysIfItKilledTheJobTooLate(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[time.Duration]string{
+		50 * time.Millisecond: "the job was killed before another holder could acquire the lock",
+		-time.Minute:          "the job was killed late: another holder may have had the lock",
+	} {
+		job := exec.Command("sleep", "60")
+		job.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := job.Start(); err != nil {
+			t.Fatal(err)
+		}
+		g := startGuard(t, job.Process.Pid, 0)
+		g.killIn(in)
+		if err := g.cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+		if !strings.Contains(g.err.String(), want) {
+			t.Errorf("kill in %v: stderr of the guard: %q, want %q", in, &g.err, want)
+		}
+		job.Wait()
 	}
 }
 

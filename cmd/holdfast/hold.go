@@ -40,7 +40,7 @@ func (r *runner) holdLock(path string, args []string) int {
 	}
 	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.deadline(), r.client.Owner()), Mute: r.quiet || !r.report.plain}
 	if r.onLost != lostWarn {
-		spec.Kill = h.guardKill()
+		spec.Kill, spec.Spare = h.guardKill(), h.margin/2
 	}
 	var err error
 	if h.job, err = job.Start(spec, r.signals); err != nil {

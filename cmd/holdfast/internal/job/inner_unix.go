@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -105,17 +106,19 @@ type guardProcess struct {
 	group int           // the process group of the job
 	root  int           // the process ID of holdfast, if all its children belong to the job; otherwise 0
 	mute  bool          // print no messages
+	spare time.Duration // how long after kill another holder cannot have the lock yet
+	kill  time.Duration // when to kill the job
 }
 
 // beGuard kills the job at the time in the last message from holdfast, or at once if holdfast
 // ends without the message done. It ignores the signals that end most programs.
 func beGuard(args []string) {
-	if len(args) != 5 {
+	if len(args) != 6 {
 		return
 	}
-	g := &guardProcess{mute: args[4] == "mute"}
+	g := &guardProcess{mute: args[5] == "mute", kill: math.MaxInt64}
 	var out int
-	if n, _ := fmt.Sscan(strings.Join(args[:4], " "), &g.fd, &out, &g.group, &g.root); n < 4 {
+	if n, _ := fmt.Sscan(strings.Join(args[:5], " "), &g.fd, &out, &g.group, &g.root, &g.spare); n < 5 {
 		return
 	}
 	runtime.GOMAXPROCS(1)
@@ -132,15 +135,11 @@ func beGuard(args []string) {
 // guard reads messages, and kills the job when it is time. It first reads all messages that
 // have arrived: if the guard itself was stopped, there may be several, and the last one counts.
 func (g *guardProcess) guard() {
-	var kill time.Duration
 	told := false
 	for {
-		left := time.Hour
-		if told {
-			left = kill - now()
-		}
+		left := g.kill - now()
 		if !g.readable(left) {
-			if told && left <= 0 {
+			if left <= 0 {
 				g.end("holdfast was stopped, or hangs")
 			}
 			continue
@@ -155,7 +154,7 @@ func (g *guardProcess) guard() {
 		if line == done {
 			os.Exit(0)
 		}
-		if _, err := fmt.Sscanf(line, killAt, &kill); err != nil {
+		if _, err := fmt.Sscanf(line, killAt, &g.kill); err != nil {
 			continue
 		}
 		if !told {
@@ -190,8 +189,11 @@ func (g *guardProcess) end(why string) {
 	err := f.kill(time.Now().Add(killTime))
 	if found && !g.mute {
 		what := "the job was killed before another holder could acquire the lock"
-		if err != nil {
+		switch {
+		case err != nil:
 			what = err.Error()
+		case now()-g.kill > g.spare: // the guard was stopped too
+			what = "the job was killed late: another holder may have had the lock; check what both wrote, or use HOLDFAST_TOKEN"
 		}
 		fmt.Fprintf(os.Stderr, "holdfast: %s: %s\n", why, what)
 	}

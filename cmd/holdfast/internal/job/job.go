@@ -27,11 +27,12 @@ import (
 
 // A Spec says what to run.
 type Spec struct {
-	Path string    // of the executable
-	Args []string  // the name first
-	Env  []string  // the complete environment
-	Kill time.Time // when the guard kills the job, until Extend changes it; zero for no guard
-	Mute bool      // the guard prints no messages
+	Path  string        // of the executable
+	Args  []string      // the name first
+	Env   []string      // the complete environment
+	Kill  time.Time     // when the guard kills the job, until Extend changes it; zero for no guard
+	Spare time.Duration // how long after Kill another holder cannot have the lock yet
+	Mute  bool          // the guard prints no messages
 }
 
 // An Event is something that happened to a job.

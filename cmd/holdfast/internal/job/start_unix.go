@@ -213,7 +213,8 @@ func (j *Job) startGuard() (err error) {
 	defer out.Close()
 	mute := map[bool]string{false: "loud", true: "mute"}[j.spec.Mute]
 	g := &guard{to: to, from: from, gone: make(chan struct{})}
-	args := []string{"hf-guard", hiddenGuard, fdText(in), fdText(out), strconv.Itoa(j.group), strconv.Itoa(j.root), mute}
+	args := []string{"hf-guard", hiddenGuard, fdText(in), fdText(out), strconv.Itoa(j.group), strconv.Itoa(j.root)}
+	args = append(args, strconv.Itoa(int(j.spec.Spare)), mute)
 	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{null.Fd(), null.Fd(), 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
 	if g.pid, err = j.start(args, attr, func(status syscall.WaitStatus) { j.guardChanged(g, status) }, in, out); err != nil {
 		g.close()
