@@ -70,12 +70,17 @@ func (j *Job) Release() {
 
 // adopt adds the process to the job object, but not processes that it started earlier.
 func (j *Job) adopt() error {
-	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(j.cmd.Process.Pid))
+	const rights = windows.PROCESS_SET_QUOTA | windows.PROCESS_TERMINATE | windows.SYNCHRONIZE
+	h, err := windows.OpenProcess(rights, false, uint32(j.cmd.Process.Pid))
 	if err != nil {
 		return err
 	}
 	defer windows.CloseHandle(h)
-	return windows.AssignProcessToJobObject(j.object, h)
+	err = windows.AssignProcessToJobObject(j.object, h)
+	if state, _ := windows.WaitForSingleObject(h, 0); state == windows.WAIT_OBJECT_0 {
+		return nil // it has ended, so it was not accepted
+	}
+	return err
 }
 
 // Abandon ends a job that was not released, and so never begins.
