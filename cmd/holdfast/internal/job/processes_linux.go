@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strconv"
 
@@ -32,9 +33,6 @@ func processes() ([]process, error) {
 		if p, ok := readProcess(pid); ok && !p.zombie {
 			all = append(all, p)
 		}
-	}
-	if len(all) == 0 {
-		return nil, os.ErrNotExist // /proc is not mounted
 	}
 	return all, nil
 }
@@ -80,4 +78,10 @@ func readProcess(pid int) (p process, ok bool) {
 }
 
 // executablePath returns a path that works even if the file of this program was replaced.
-func executablePath() (string, error) { return "/proc/self/exe", nil }
+func executablePath() (string, error) {
+	const path = "/proc/self/exe"
+	if _, err := os.Lstat(path); err != nil {
+		return "", fmt.Errorf("%w; mount /proc", err)
+	}
+	return path, nil
+}
