@@ -35,7 +35,7 @@ func startGuard(t *testing.T, group, root int) *bareGuard {
 		t.Fatal(err1, err2)
 	}
 	g := &bareGuard{t: t, to: to, from: bufio.NewReader(from)}
-	g.cmd = exec.Command(command, "__guard", "3", "4", strconv.Itoa(group), strconv.Itoa(root), strconv.Itoa(int(10*time.Second)), "loud")
+	g.cmd = exec.Command(command, "__guard", "3", "4", strconv.Itoa(group), strconv.Itoa(root), strconv.Itoa(int(10*time.Second)), "false")
 	g.cmd.Stderr = &g.err
 	g.cmd.ExtraFiles = []*os.File{in, out}
 	if err := g.cmd.Start(); err != nil {

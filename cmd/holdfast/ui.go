@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -133,19 +132,18 @@ func (u *ui) serve(ctx context.Context, c *connection, opts []inspect.Option) er
 	if err := output(address.String() + "\n"); err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	context.AfterFunc(ctx, func() {
-		defer close(ended)
-		limit, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		if server.Shutdown(limit) != nil {
-			server.Close()
-		}
-	})
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
 		return err
+	case <-ctx.Done():
 	}
-	<-ended // Serve returns when Shutdown begins
+	limit, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if server.Shutdown(limit) != nil {
+		server.Close()
+	}
 	return nil
 }
 

@@ -113,12 +113,9 @@ type guardProcess struct {
 // beGuard kills the job at the time in the last message from holdfast, or at once if holdfast
 // ends without the message done. It ignores the signals that end most programs.
 func beGuard(args []string) {
-	if len(args) != 6 {
-		return
-	}
-	g := &guardProcess{mute: args[5] == "mute", kill: math.MaxInt64}
+	g := &guardProcess{kill: math.MaxInt64}
 	var out int
-	if n, _ := fmt.Sscan(strings.Join(args[:5], " "), &g.fd, &out, &g.group, &g.root, &g.spare); n < 5 {
+	if n, _ := fmt.Sscan(strings.Join(args, " "), &g.fd, &out, &g.group, &g.root, &g.spare, &g.mute); n < 6 {
 		return
 	}
 	runtime.GOMAXPROCS(1)

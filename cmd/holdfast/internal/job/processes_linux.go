@@ -2,7 +2,6 @@ package job
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"strconv"
 
@@ -78,10 +77,4 @@ func readProcess(pid int) (p process, ok bool) {
 }
 
 // executablePath returns a path that works even if the file of this program was replaced.
-func executablePath() (string, error) {
-	const path = "/proc/self/exe"
-	if _, err := os.Lstat(path); err != nil {
-		return "", fmt.Errorf("%w; mount /proc", err)
-	}
-	return path, nil
-}
+func executablePath() (string, error) { return "/proc/self/exe", nil }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -107,7 +108,7 @@ func (j *Job) startJob() error {
 	if j.group, err = j.start(args, attr, j.jobChanged, gateIn, reportOut); err != nil {
 		gateOut.Close()
 		reportIn.Close()
-		return fmt.Errorf("cannot start a process: %w", err)
+		return fmt.Errorf("cannot start %s: %w", j.self, err)
 	}
 	j.gate = gateOut
 	go j.reap()
@@ -211,10 +212,9 @@ func (j *Job) startGuard() (err error) {
 		return err
 	}
 	defer out.Close()
-	mute := map[bool]string{false: "loud", true: "mute"}[j.spec.Mute]
 	g := &guard{to: to, from: from, gone: make(chan struct{})}
-	args := []string{"hf-guard", hiddenGuard, fdText(in), fdText(out), strconv.Itoa(j.group), strconv.Itoa(j.root)}
-	args = append(args, strconv.Itoa(int(j.spec.Spare)), mute)
+	args := []string{"hf-guard", hiddenGuard, fdText(in), fdText(out)}
+	args = append(args, strings.Fields(fmt.Sprint(j.group, j.root, int64(j.spec.Spare), j.spec.Mute))...)
 	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{null.Fd(), null.Fd(), 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
 	if g.pid, err = j.start(args, attr, func(status syscall.WaitStatus) { j.guardChanged(g, status) }, in, out); err != nil {
 		g.close()
