@@ -219,7 +219,7 @@ func (a *attempt) end() {
 	case a.recorded:
 		// The turn ends only when the store knows that the call gave up, so that the next
 		// call of this client is not refused because of it.
-		c.queue.ForgetRefusal(a.Request.Name)
+		turn.Answered(localqueue.Answer{}) // a refusal may be due to the place that is given up
 		c.cancelRequest(&a.Request, func() { c.endTurn(turn) })
 	default:
 		c.endTurn(turn)

@@ -147,6 +147,18 @@ func TestQueue(t *testing.T) {
 			mustUnlock(w, lease)
 			must(w, w.try(w.c))
 		},
+		"a TryLock behind a call in the store's queue is refused at once, although a reader leaves": func(w *world) {
+			reader, err := w.c.RLock(w.Context(), "n")
+			must(w, err)
+			another, err := w.c.RLock(w.Context(), "n")
+			must(w, err)
+			got := w.later(w.c)
+			mustUnlock(w, reader)
+			want(w, w.try(w.c), holdfast.ErrHeld)
+			w.took(0)
+			mustUnlock(w, another)
+			mustUnlock(w, <-got)
+		},
 		"a TryRLock after a Downgrade does not share a reply from before it": func(w *world) {
 			lease := w.lock(w.c)
 			w.p.slow(0, 10*time.Millisecond)

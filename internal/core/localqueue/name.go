@@ -96,6 +96,10 @@ func (a *Answer) Done(now time.Duration) bool {
 	return first.State == store.Done && (now == a.At || first.Left > now-a.At)
 }
 
+// mayChange reports whether a refusal may be due to what this client ends. Otherwise the request is queued in front
+// of later ones, whoever holds the name; only a name whose work is done has no queue.
+func (a *Answer) mayChange() bool { return a.Refusal != nil && (!a.Lasting || a.Done(a.At)) }
+
 // obstacle returns why a call must wait, or nil if only the store knows.
 func (n *name) obstacle(c *Config) *Answer {
 	now, answered := c.Now(), n.answered

@@ -62,7 +62,7 @@ func (t Turn) Answered(a Answer) {
 	n := t.n
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
-	if a.Refusal != nil && n.outdated.Load() {
+	if n.outdated.Load() && a.mayChange() {
 		a = Answer{}
 	}
 	n.answered = a
