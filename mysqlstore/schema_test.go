@@ -179,6 +179,34 @@ func TestAnOlderProgramGrantsNothingBesideAnIncompatibleVersion(t *testing.T) {
 	}
 }
 
+// What a later version has written stays as it is when an older program is refused.
+func TestARefusalChangesNothingBesideAnIncompatibleVersion(t *testing.T) {
+	c := newCrowd(t, "n")
+	for _, s := range []*Store{c.holder, c.first, c.second} {
+		<-s.sweep.running
+	}
+	mustExec(t, c.db, "UPDATE holdfast_meta SET version = 2, compatible = 2",
+		"UPDATE holdfast_names SET special = 5, until = since + 1, data = 'later'",
+		"UPDATE holdfast_claims SET data = 'later'",
+		"UPDATE holdfast_claims SET until = since + 1 WHERE id = "+idLiteral(c.waitingToo.ID))
+	dump := func() (names, claims string) {
+		scan(t, c.db, "SELECT GROUP_CONCAT(CONCAT_WS(' ', name, special, last, HEX(id), since, until, data)) FROM holdfast_names", &names)
+		scan(t, c.db, "SELECT GROUP_CONCAT(CONCAT_WS(' ', name, seq, HEX(id), since, until, rung, data) ORDER BY seq) FROM holdfast_claims", &claims)
+		return names, claims
+	}
+	names, claims := dump()
+	for range 2 {
+		for _, req := range []store.Request{c.waiting, queued("n")} {
+			if _, err := c.first.Acquire(limited(t), req); !errors.Is(err, errIncompatible) {
+				t.Errorf("%v, want %v", err, errIncompatible)
+			}
+		}
+	}
+	if namesAfter, claimsAfter := dump(); namesAfter != names || claimsAfter != claims {
+		t.Errorf("names:\n%s, before:\n%s\nclaims:\n%s, before:\n%s", namesAfter, names, claimsAfter, claims)
+	}
+}
+
 // The statements should run on MySQL 8 as well, which this test does not run.
 func TestStatementsHaveNothingThatOnlyMariaDBKnows(t *testing.T) {
 	schema, err := Schema("")

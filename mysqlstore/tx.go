@@ -69,10 +69,10 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 		}
 		if one.req != nil && !e.usable {
 			one.err = errIncompatible
-		} else {
-			one.err = one.do(e)
+			delete(tx.entries, one.name) // a later version may know more about the name than what was read
+			continue
 		}
-		if one.err != nil && !isOutcome(one.err) {
+		if one.err = one.do(e); one.err != nil && !isOutcome(one.err) {
 			return one.err
 		}
 		if !errors.Is(one.err, store.ErrInvalid) && tx.s.unanswered.Has(one.ends) { // after ErrInvalid the grant stays
