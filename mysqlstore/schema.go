@@ -18,7 +18,7 @@ const (
 	// version is the version of the tables that this package creates. A later version may add
 	// tables, and columns with defaults; programs of this version continue to work with it. If a
 	// later version makes an incompatible change, it must first raise meta.compatible and wait
-	// for ten seconds. Programs of this version then grant no more locks.
+	// for ten seconds. Programs of this version then grant no more locks and remove no unused rows.
 	version = 1
 
 	// maxPrefix leaves room for the rest of a table's name within 64 characters.

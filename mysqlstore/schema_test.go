@@ -179,13 +179,13 @@ func TestAnOlderProgramGrantsNothingBesideAnIncompatibleVersion(t *testing.T) {
 	}
 }
 
-// What a later version has written stays as it is when an older program is refused.
+// What a later version has written stays as it is when an older program is refused, or sweeps.
 func TestARefusalChangesNothingBesideAnIncompatibleVersion(t *testing.T) {
 	c := newCrowd(t, "n")
 	for _, s := range []*Store{c.holder, c.first, c.second} {
 		<-s.sweep.running
 	}
-	mustExec(t, c.db, "UPDATE holdfast_meta SET version = 2, compatible = 2",
+	mustExec(t, c.db, "UPDATE holdfast_meta SET version = 2, compatible = 2, swept = 0",
 		"UPDATE holdfast_names SET special = 5, until = since + 1, data = 'later'",
 		"UPDATE holdfast_claims SET data = 'later'",
 		"UPDATE holdfast_claims SET until = since + 1 WHERE id = "+idLiteral(c.waitingToo.ID))
@@ -201,6 +201,9 @@ func TestARefusalChangesNothingBesideAnIncompatibleVersion(t *testing.T) {
 				t.Errorf("%v, want %v", err, errIncompatible)
 			}
 		}
+	}
+	if err := c.first.sweepNow(limited(t)); err != nil {
+		t.Error(err)
 	}
 	if namesAfter, claimsAfter := dump(); namesAfter != names || claimsAfter != claims {
 		t.Errorf("names:\n%s, before:\n%s\nclaims:\n%s, before:\n%s", namesAfter, names, claimsAfter, claims)

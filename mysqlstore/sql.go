@@ -78,7 +78,8 @@ func newStatements(prefix string) statements {
 		renew:    "UPDATE {{names}} FORCE INDEX (PRIMARY) SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND LEFT(data, 4) = '%d 0 ' AND until > {{now}}",
 		poll: "SELECT name, id, rung, (SELECT COUNT(*) FROM {{claims}} f WHERE f.name = c.name AND f.seq > 0 AND f.seq < c.seq)" +
 			" FROM {{claims}} c WHERE %s",
-		elect:  "UPDATE {{meta}} SET swept = {{now}} WHERE one = 1 AND (swept <= {{now}} - %d OR swept > {{now}})",
+		elect: "UPDATE {{meta}} SET swept = {{now}} WHERE one = 1 AND compatible <= %d" +
+			" AND (swept <= {{now}} - %d OR swept > {{now}})",
 		sweep:  "SELECT name, special & 1, until <= {{now}} - %d FROM {{names}} WHERE name > %s ORDER BY name LIMIT %d",
 		remove: "DELETE n FROM {{names}} n FORCE INDEX (PRIMARY) WHERE name IN (%s) AND special & 1 = 0 AND until <= {{now}} - %d AND last <= LEAST(%d, {{now}} - %d)",
 	}

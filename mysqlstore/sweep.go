@@ -68,14 +68,15 @@ func (w *sweep) await() {
 	}
 }
 
-// sweepNow removes rows that are not in use, unless another program does so. The next one continues the work.
+// sweepNow removes rows that are not in use, unless another program does so, or only later versions may. The
+// next one continues the work.
 func (s *Store) sweepNow(ctx context.Context) error {
 	s.sweep.turn.Lock()
 	defer s.sweep.turn.Unlock()
 	var low int64
-	var more bool // false if another program sweeps
+	var more bool // false if it may not
 	err := s.gives.use(ctx, func(ctx context.Context, c *conn) error {
-		n, err := c.exec(ctx, fmt.Sprintf(s.sql.elect, sweepEvery.Microseconds()))
+		n, err := c.exec(ctx, fmt.Sprintf(s.sql.elect, version, sweepEvery.Microseconds()))
 		if n == 0 || err != nil {
 			return err
 		}
