@@ -42,7 +42,8 @@ func (s *Source) Config() *tls.Config {
 	return s.last.Clone()
 }
 
-// Config reads the files in a URL. The client's certificate is read again for each connection, if it can be used.
+// Config reads the files in a URL. The client's certificate is read again for each connection. While it
+// cannot be used, the last usable one is presented.
 func Config(u *store.URL) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Query.Get("servername")}
 	if file := u.Query.Get("ca"); file != "" {
@@ -64,11 +65,18 @@ func Config(u *store.URL) (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		last := &pair
+		var mu sync.Mutex
+		config.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			if next, err := tls.LoadX509KeyPair(cert, key); err == nil {
-				return &next, nil
+				last = &next
 			}
-			return &pair, nil
+			if info.SupportsCertificate(last) != nil {
+				return new(tls.Certificate), nil // presents none, as without this function
+			}
+			return last, nil
 		}
 	}
 	return config, nil

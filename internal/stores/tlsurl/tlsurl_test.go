@@ -2,11 +2,15 @@ package tlsurl_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
@@ -26,20 +30,26 @@ func TestTheClientsCertificateIsReadAgainForEachConnection(t *testing.T) {
 	must(err)
 	config, err := tlsurl.Config(u)
 	must(err)
-	presents := func(want *servers.Certificates) {
+	server := &tls.Config{
+		Certificates: old.Config.Certificates, ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
+	}
+	presents := func(want ...*servers.Certificates) {
 		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
 		near, far := net.Pipe()
 		defer near.Close()
 		defer far.Close()
-		server := tls.Server(far, &tls.Config{
-			Certificates: old.Config.Certificates, ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
-		})
+		conn := tls.Server(far, server)
 		done := make(chan error, 1)
-		go func() { done <- tls.Client(near, config).HandshakeContext(t.Context()) }()
-		must(server.HandshakeContext(t.Context()))
+		go func() { done <- tls.Client(near, config).HandshakeContext(ctx) }()
+		must(conn.HandshakeContext(ctx))
 		must(<-done)
-		if got := server.ConnectionState().PeerCertificates[0].Raw; !bytes.Equal(got, want.Config.Certificates[0].Certificate[0]) {
-			t.Error("the client presents the other certificate")
+		got := conn.ConnectionState().PeerCertificates
+		if !slices.EqualFunc(got, want, func(c *x509.Certificate, w *servers.Certificates) bool {
+			return bytes.Equal(c.Raw, w.Config.Certificates[0].Certificate[0])
+		}) {
+			t.Errorf("the client presents another certificate, or none: %d", len(got))
 		}
 	}
 	presents(old)
@@ -47,4 +57,11 @@ func TestTheClientsCertificateIsReadAgainForEachConnection(t *testing.T) {
 	presents(old) // the key does not fit yet
 	must(os.Rename(renewed.KeyFile, old.KeyFile))
 	presents(renewed)
+	must(os.Rename(servers.NewCertificates(t).CertFile, old.CertFile))
+	presents(renewed) // the key does not fit any more
+
+	// A certificate that the server does not accept is not presented: the server may also do without.
+	server.ClientAuth, server.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+	server.ClientCAs.AddCert(&x509.Certificate{RawSubject: []byte("another authority")})
+	presents()
 }
