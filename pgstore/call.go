@@ -49,14 +49,8 @@ const (
 // callTimeout bounds a call.
 const callTimeout = 3 * time.Second
 
-const (
-	// stuckFor is how long a name counts as stuck after its row was last found locked.
-	stuckFor = time.Minute
-
-	// rowPatience is how long calls on one name wait for a row that another session has locked. A statement
-	// waits for less, the lock_timeout of the functions, because it keeps other rows locked meanwhile.
-	rowPatience = time.Second
-)
+// stuckFor is how long a name counts as stuck after its row was last found locked.
+const stuckFor = time.Minute
 
 // maxCalls is how many calls share a statement.
 const maxCalls = 64
@@ -122,8 +116,9 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	}
 	begin := time.Now()
 	err := s.doIn(ctx, b, c)
-	// A statement with other names hardly waits for the row, which may be locked for a moment only.
-	for err == errLocked && time.Since(begin) < callTimeout/2 {
+	// The row may be locked for a moment only. A statement waits for less than that, the lock_timeout of the
+	// functions, and hardly at all if it has other names, because it keeps their rows locked meanwhile.
+	for (err == errLocked || isCode(err, lockTimeout)) && time.Since(begin) < callTimeout/2 {
 		rest, cancel := context.WithTimeout(ctx, callTimeout-time.Since(begin))
 		again := &call{op: c.op, req: c.req}
 		err = bounded.NoReply(ctx, rest, s.doIn(rest, &s.stuckCalls, again))
@@ -192,18 +187,12 @@ func (s *Store) send(calls []*call, skip bool) (refused bool) {
 }
 
 // perform makes calls and sets their errors. CallCtx is the context of the calls, and ctx that of
-// their caller. Calls on one name wait up to rowPatience for a row that another session has locked.
-// Several calls are then made again without those that would wait, and if skip is true, at once.
+// their caller. If another session has locked a row for long, several calls are made again without those
+// that would wait for it, and if skip is true, at once.
 func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) {
-	begin := time.Now()
 	err := s.query(callCtx, calls, skip)
-	if isCode(err, lockTimeout) && !skip {
-		for !several(calls) && isCode(err, lockTimeout) && time.Since(begin) < rowPatience {
-			err = s.query(callCtx, calls, false)
-		}
-		if isCode(err, lockTimeout) && len(calls) > 1 {
-			err = s.query(callCtx, calls, true)
-		}
+	if isCode(err, lockTimeout) && !skip && len(calls) > 1 {
+		err = s.query(callCtx, calls, true)
 	}
 	if err != nil {
 		if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now

@@ -70,7 +70,7 @@
 // seconds after that, it has one more connection, to listen.
 //
 // Another session may lock the row of a name, such as a forgotten transaction in psql. Calls for that name
-// fail after one or two seconds, with an error that says so, and the lease of its holder is lost if the
+// fail after about two seconds, with an error that says so, and the lease of its holder is lost if the
 // row stays locked until the deadline. Calls for other names continue.
 //
 // A firewall or a failover may leave idle connections on which nothing arrives. The pool tests a connection

@@ -157,6 +157,16 @@ func TestACallOnANameThatIsNoLongerStuckDoesNotFail(t *testing.T) {
 	}
 }
 
+// On a busy machine, another client may have locked a row for that long.
+func TestACallWaitsForARowThatIsLockedForAMoment(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	pair(t, s, "name") // so that there is a row
+	unlock := lockRow(t, p.URL(), "name")
+	time.AfterFunc(1200*time.Millisecond, unlock)
+	pair(t, s, "name")
+}
+
 // An administrator may have deleted a shared holder by hand and not committed. The row of the name is
 // not locked then, and the other holders of that name are renewed too.
 func TestRenewalsOfOthersAreMadeWithoutAStuckHolder(t *testing.T) {
