@@ -112,12 +112,13 @@ func (s *Store) settle(ctx context.Context, key claimKey) (kept bool, err error)
 }
 
 // settleOthers settles the kept records of all identities in the background, because some may not ask again. At
-// most one goroutine does that. A record that cannot be settled now is tried again at the next call.
+// most one goroutine does that. A record that cannot be settled now is tried again at the next call. Close does not
+// wait for this: it settles what is left itself, after it has revoked the leases.
 func (s *Store) settleOthers() {
 	if keys := s.unsettledKeys(); len(keys) > 0 && s.settling.TryLock() {
-		s.life.Go(func(work context.Context) {
+		s.life.Go(func(context.Context) {
 			defer s.settling.Unlock()
-			ctx, cancel := context.WithTimeout(work, bounded.CallTimeout)
+			ctx, cancel := context.WithTimeout(s.life.Closing, bounded.CallTimeout)
 			defer cancel()
 			inParallel(len(keys), func(i int) { _, _ = s.settle(ctx, keys[i]) })
 		})

@@ -116,3 +116,20 @@ func TestLeaveDoesNotWaitUntilTheKeepsOfOthersAreSettled(t *testing.T) {
 	}
 	suites.Eventually(t, "there are leases of Keeps", func() bool { return len(etcdtest.Residue(t, look)) == 0 })
 }
+
+// After an outage there may be many Keeps to settle. Close needs its time for the leases that only this handle knows.
+func TestCloseDoesNotWaitUntilTheKeepsOfOthersAreSettled(t *testing.T) {
+	t.Parallel()
+	const trip, n = 100 * time.Millisecond, 1000 // for 32 at a time, longer than Close may take
+	proxy, far, _, look := behind(t)
+	far.recycle(t.Context(), leased(t, far, time.Minute))
+	for i := range n {
+		far.unsettled[claimKey{"other", store.NewID()}] = unsettled{lease: int64(i) + 1} // never got to the server
+	}
+	proxy.ToClient.Delay(trip)
+	suites.Leave(t, far, suites.Request("a"))
+	far.Close()
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
+		t.Errorf("left on the server: %q", left)
+	}
+}
