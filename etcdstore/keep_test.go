@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -131,5 +132,45 @@ func TestCloseDoesNotWaitUntilTheKeepsOfOthersAreSettled(t *testing.T) {
 	far.Close()
 	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left on the server: %q", left)
+	}
+}
+
+// A kept record may live for weeks. Nothing would end its lease if the record went first.
+func TestABreakWithoutAReplyLeavesNoLeaseOfAKeptRecord(t *testing.T) {
+	t.Parallel()
+	for what, occur := range map[string]func(p *faultproxy.Proxy, look *clientv3.Client, mark []byte, call func(context.Context) error){
+		"the reply is lost": func(p *faultproxy.Proxy, look *clientv3.Client, mark []byte, call func(context.Context) error) {
+			lose(t, p, look, mark, call)
+		},
+		"the request is lost": func(p *faultproxy.Proxy, _ *clientv3.Client, mark []byte, call func(context.Context) error) {
+			p.Abandon(t, has(mark), call, func() {})
+			p.Cut()
+			p.Heal()
+		},
+	} {
+		proxy, far, near, look := behind(t)
+		req := suites.Request("a")
+		must(t, near, req, 0)
+		if err := near.Release(suites.Limited(t), "a", req.ID, store.Keep{State: store.Done, For: 30 * 24 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		near.Close()
+		leases, err := look.Leases(suites.Limited(t))
+		if err != nil || len(leases.Leases) != 1 {
+			t.Fatalf("%s: leases %v, error %v, want the one of the record", what, leases, err)
+		}
+		mark := binary.AppendUvarint([]byte{1 << 3}, uint64(leases.Leases[0].ID)) // field 1 of the request is the lease
+		occur(proxy, look, mark, func(ctx context.Context) error { return far.Break(ctx, "a", req.ID) })
+		eventually(t, func(ctx context.Context) (int, error) {
+			err := far.Break(ctx, "a", req.ID)
+			if errors.Is(err, store.ErrNotHeld) {
+				err = nil
+			}
+			return 0, err
+		})
+		far.Close()
+		if left := etcdtest.Residue(t, look); len(left) > 0 {
+			t.Errorf("%s, and Break is repeated: left on the server: %q", what, left)
+		}
 	}
 }

@@ -44,19 +44,17 @@ func (s *Store) drop(ctx context.Context, key claimKey) error {
 			return err
 		}
 	}
-	_, err := s.erase(ctx, key, (*record).held, s.getHolders(key.name))
-	return err
+	return s.erase(ctx, key, (*record).held, s.getHolders(key.name))
 }
 
 // erase deletes those records of an identity that some reads return and that meant accepts. If there
 // are none, it returns ErrNotHeld, or another error if there are records of a later format.
-func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) bool, reads ...*pb.RequestOp) ([]record, error) {
+func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) bool, reads ...*pb.RequestOp) error {
 	for {
 		resp, err := s.txn(ctx, &pb.TxnRequest{Success: reads})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		var found []record
 		var unknown error
 		txn := new(pb.TxnRequest)
 		for _, read := range resp.Responses {
@@ -64,17 +62,16 @@ func (s *Store) erase(ctx context.Context, key claimKey, meant func(*record) boo
 			unknown = cmp.Or(err, unknown)
 			for _, r := range records {
 				if r.ID == key.id && meant(&r) {
-					found = append(found, r)
 					txn.Compare = append(txn.Compare, modIs(s.keys.of(&r), r.mod))
 					txn.Success = append(txn.Success, remove(s.keys.of(&r)))
 				}
 			}
 		}
-		if len(found) == 0 {
-			return nil, cmp.Or(unknown, store.ErrNotHeld)
+		if len(txn.Success) == 0 {
+			return cmp.Or(unknown, store.ErrNotHeld)
 		}
 		if resp, err = s.txn(ctx, txn); err != nil || resp.Succeeded {
-			return found, err
+			return err
 		}
 	}
 }
@@ -111,7 +108,7 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	if len(reads) == 0 { // granted or queued through another handle, or already forgotten
 		reads = append(reads, get(s.keys.name(key.name), s.keys.behind(key.name)))
 	}
-	_, err := s.erase(ctx, key, func(r *record) bool { return r.held() || r.kind == kindWaiting }, reads...)
+	err := s.erase(ctx, key, func(r *record) bool { return r.held() || r.kind == kindWaiting }, reads...)
 	if err == nil || err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) {
 		return nil // a record of a later format is not of this handle
 	}
@@ -124,17 +121,22 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	return err
 }
 
-// Break ends a grant or a kept record by force: see [store.Store].
+// Break ends a grant or a kept record by force: see [store.Store]. A kept record ends with its lease, which has no
+// other key. If the record were deleted first and then a call failed, its lease would stay, perhaps for weeks.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if err := s.life.EnterCall(ctx); err != nil {
 		return err
 	}
 	defer s.life.Exit()
-	broken, err := s.erase(ctx, claimKey{name, id}, func(*record) bool { return true }, s.getHolders(name))
-	for i := range broken {
-		if err == nil && !broken[i].held() {
-			_ = s.revoke(ctx, broken[i].lease) // no other key has this lease
+	kept := int64(noLease)
+	err := s.erase(ctx, claimKey{name, id}, func(r *record) bool {
+		if !r.held() {
+			kept = r.lease
 		}
+		return r.held() || r.lease == noLease // without a lease, it was not written by this package
+	}, s.getHolders(name))
+	if kept != noLease {
+		err = s.revoke(ctx, kept)
 	}
 	return s.explain(ctx, err)
 }
