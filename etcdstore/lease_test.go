@@ -253,19 +253,30 @@ func TestCloseLeavesNoLeaseOfALostRequest(t *testing.T) {
 func TestCloseRevokesALeaseThatCouldNotBeRevokedEarlier(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
-	s, look := opened(t, server.Addr()), direct(t, server.Addr())
-	l := leased(t, s, time.Minute)
-	l.unsure.Store(true)
-	dead, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.recycle(dead, l)
-	if other := leased(t, s, time.Minute); other == l {
-		t.Error("it is used again")
-	} else {
-		s.recycle(t.Context(), other)
-	}
-	s.Close()
-	if left := etcdtest.Residue(t, look); len(left) > 0 {
-		t.Errorf("left on the server: %q", left)
+	look := direct(t, server.Addr())
+	for what, end := range map[string]func(dead context.Context, s *Store, l *lease){
+		"of an attempt without a reply": func(dead context.Context, s *Store, l *lease) {
+			l.unsure.Store(true)
+			s.recycle(dead, l)
+		},
+		"of a renewal that a release has overtaken": func(dead context.Context, s *Store, l *lease) {
+			g := &regrant{s: s, key: claimKey{"a", store.NewID()}, known: new(lease)}
+			g.note(dead, l)
+		},
+	} {
+		s := opened(t, server.Addr())
+		l := leased(t, s, time.Minute)
+		dead, cancel := context.WithCancel(t.Context())
+		cancel()
+		end(dead, s, l)
+		if other := leased(t, s, time.Minute); other == l {
+			t.Errorf("a lease %s is used again", what)
+		} else {
+			s.recycle(t.Context(), other)
+		}
+		s.Close()
+		if left := etcdtest.Residue(t, look); len(left) > 0 {
+			t.Errorf("a lease %s: left on the server: %q", what, left)
+		}
 	}
 }

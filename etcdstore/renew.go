@@ -316,7 +316,8 @@ func (g *regrant) note(ctx context.Context, next *lease) {
 	switch {
 	case swap && next != g.known:
 		s.recycle(ctx, g.known)
-	case ended && next != g.known && !next.foreign:
-		_ = s.revoke(ctx, next.id) // no other call knows this lease
+	case ended && next != g.known: // no other call knows this lease
+		next.unsure.Store(true)
+		s.recycle(ctx, next)
 	}
 }
