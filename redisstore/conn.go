@@ -145,10 +145,17 @@ func (c *conn) reply(
 	if rueidis.IsRedisNil(err) {
 		return rediscore.Reply{}
 	}
-	if err != nil && c.owned != nil && c.client.Mode() == rueidis.ClientModeStandalone && strings.Contains(err.Error(), "READONLY") {
+	if err != nil && c.owned != nil && c.client.Mode() == rueidis.ClientModeStandalone && isReadOnly(err.Error()) {
 		c.owned.closeAll(false) // it was a primary; its address may lead to the new one by now
 	}
 	return rediscore.Reply{Value: v, Err: err}
+}
+
+// isReadOnly reports whether an error is that of a replica. Before Redis 7, an error inside a script has a prefix,
+// of which the library removes "ERR". Other errors may contain the name of a lock.
+func isReadOnly(text string) bool {
+	return strings.HasPrefix(text, "READONLY") ||
+		strings.HasPrefix(text, "Error running script") && strings.Contains(text, "-READONLY ")
 }
 
 // confirmed makes calls and waits until replicas have their writes, on a separate connection, because WAIT

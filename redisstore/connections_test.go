@@ -58,6 +58,24 @@ func TestTheConnectionToADemotedPrimaryIsGivenUp(t *testing.T) {
 	}
 }
 
+// Errors about a key contain its name.
+func TestTheNameOfALockDoesNotLookLikeADemotedPrimary(t *testing.T) {
+	s := openURL(t, "redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
+	for _, reply := range []string{
+		"WRONGTYPE READONLY: unknown record format",
+		"ERR Error running script (call to f_0123): @user_script:16: @user_script: 16: -WRONGTYPE READONLY",
+	} {
+		refuse := rediscore.Call{Command: "EVAL", Args: []string{"return redis.error_reply(ARGV[1])", "0", reply}}
+		if r := s.conn.Run(t.Context(), refuse)[0]; r.Err == nil || !strings.HasSuffix(reply, r.Err.Error()) {
+			t.Fatalf("%+v, want the error %q", r, reply)
+		}
+		suites.Granted(t, s, suites.Request(reply))
+		if made := s.conn.owned.made.Load(); made != 1 {
+			t.Errorf("%d connections after %q, want the first", made, reply)
+		}
+	}
+}
+
 // The clock of the host was an hour ahead when the call began, or is an hour behind since then.
 func TestASilentConnectionIsClosedAlsoIfTheClockOfTheHostWasSet(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
