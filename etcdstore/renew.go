@@ -16,8 +16,8 @@ import (
 // maxOps is how many keys are read in one transaction: the default limit of etcd.
 const maxOps = 128
 
-// Renew extends grants: see [store.Store]. If all renewals failed, it returns the first error. It also returns
-// ErrInvalid for a floor with no token above it.
+// Renew extends grants: see [store.Store]. If all renewals failed, it returns the first error. The error of a
+// renewal is ErrInvalid also for a floor with no token above it.
 //
 // It keeps the leases alive and reads the keys at the same time, because a short lease has no time for two
 // round trips. A key that exists has the whole TTL left from the beginning of the call, since a lease that has
@@ -27,11 +27,6 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		return nil, err
 	}
 	defer s.life.Exit()
-	for i := range grants {
-		if grants[i].Floor >= store.MaxToken {
-			return nil, store.NoTokens(grants[i].Floor)
-		}
-	}
 	outcomes := make([]store.Renewed, len(grants))
 	slow, err := s.extend(ctx, grants, outcomes)
 	if err != nil {
@@ -133,6 +128,9 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 		}
 		if err := store.CheckRenewal(r, own.Mode); err != nil {
 			return store.Renewed{}, err
+		}
+		if r.Floor >= store.MaxToken {
+			return store.Renewed{}, store.NoTokens(r.Floor)
 		}
 		g := regrant{s: s, key: key, own: own, mode: own.Mode, above: r.Floor}
 		_, g.floor = s.known()
