@@ -10,23 +10,25 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Renew extends grants: see store.Store. It returns ErrInvalid also if a renewal has a floor with no token
-// above it. If all renewals failed, it returns the first error.
+// Renew extends grants: see store.Store. The error of a renewal is ErrInvalid also for a floor with no token above
+// it. If all renewals failed, Renew returns the first error.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.calls.EnterCall(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Exit()
-	calls := make([]Call, len(grants))
+	outcomes := make([]store.Renewed, len(grants))
+	var calls []Call
+	var valid []int // indexes of the grants of the calls
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {
-			return nil, store.NoTokens(grants[i].Floor)
+			outcomes[i].Err = store.NoTokens(grants[i].Floor)
+		} else {
+			calls, valid = append(calls, s.renewal(&grants[i])), append(valid, i)
 		}
-		calls[i] = s.renewal(&grants[i])
 	}
-	outcomes := make([]store.Renewed, len(grants))
-	for i, r := range s.runAll(ctx, calls) {
-		outcomes[i] = parseRenewed(&grants[i], r)
+	for n, r := range s.runAll(ctx, calls) {
+		outcomes[valid[n]] = parseRenewed(&grants[valid[n]], r)
 	}
 	known := func(r store.Renewed) bool { return r.Err == nil }
 	if len(grants) > 0 && !slices.ContainsFunc(outcomes, known) {
