@@ -18,7 +18,7 @@ var (
 )
 
 // Renew extends grants on a majority of the nodes; see [store.Store]. Every grant has an outcome
-// of its own. Nodes that do not have a grant, for example because they have restarted, get it in
+// of its own, and the nodes are not asked for invalid renewals. Nodes that do not have a grant, for example because they have restarted, get it in
 // the background. A lease that is over is gone, even if nodes have not noticed that yet.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.life.EnterCall(ctx); err != nil {
@@ -31,16 +31,24 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	s.meetPeers(ctx, longest) // a lease is renewed even if another client has another list
 	begin := s.now()
-	all, requests := make([]renewing, len(grants)), make([]store.Renewal, len(grants))
+	outcomes, valid := make([]store.Renewed, len(grants)), make([]int, 0, len(grants)) // indexes of grants
 	for k := range grants {
-		if grants[k].Mode != store.Exclusive {
-			return nil, errDowngrade
+		switch {
+		case grants[k].Mode != store.Exclusive:
+			outcomes[k].Err = errDowngrade
+		case grants[k].Floor >= store.MaxToken:
+			outcomes[k].Err = store.NoTokens(grants[k].Floor)
+		default:
+			valid = append(valid, k)
 		}
-		if grants[k].Floor >= store.MaxToken {
-			return nil, store.NoTokens(grants[k].Floor)
-		}
-		all[k].init(s, grants[k])
-		requests[k] = all[k].request
+	}
+	if len(valid) == 0 && len(grants) > 0 {
+		return nil, outcomes[0].Err
+	}
+	all, requests := make([]renewing, len(valid)), make([]store.Renewal, len(valid))
+	for n, k := range valid {
+		all[n].init(s, grants[k])
+		requests[n] = all[n].request
 	}
 	renew := func(ctx context.Context, n *node) ([]store.Renewed, error) {
 		out, err := n.Renew(ctx, requests)
@@ -70,21 +78,13 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		}
 		return decided
 	})
-	outcomes, known, invalid := make([]store.Renewed, len(grants)), 0, 0
-	for k := range all {
-		outcomes[k] = all[k].outcome(ctx, s, begin)
-		if outcomes[k].Status != store.Unknown {
-			known++
-		}
-		if errors.Is(outcomes[k].Err, store.ErrInvalid) {
-			invalid++
-		}
+	known := false
+	for n, k := range valid {
+		outcomes[k] = all[n].outcome(ctx, s, begin)
+		known = known || outcomes[k].Status != store.Unknown
 	}
-	switch {
-	case known == 0 && ctx.Err() != nil:
+	if !known && ctx.Err() != nil {
 		return nil, ctx.Err()
-	case invalid > 0 && invalid == len(grants):
-		return nil, outcomes[0].Err
 	}
 	return outcomes, nil
 }
