@@ -59,6 +59,9 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 	if r.Mode != h.Mode && (h.Mode != store.Exclusive || r.Mode != store.Shared) && !c.bug("a reader may become a writer") {
 		return store.Renewed{}, fmt.Errorf("model: %w: from %s to %s", store.ErrInvalid, h.Mode, r.Mode)
 	}
+	if r.Floor >= store.MaxToken {
+		return store.Renewed{}, store.NoTokens(r.Floor)
+	}
 	h.until = now.Add(r.TTL)
 	if c.bug("a renewal extends by half") {
 		h.until = now.Add(r.TTL / 2)

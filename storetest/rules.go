@@ -142,15 +142,30 @@ var modesTests = []test{
 	}},
 	{name: "an invalid renewal does not affect the others", needs: store.FeatureShared, run: func(s *suite) {
 		one := s.open()
-		first, reader, last := one.exclusive(s.name()).granted(), one.shared(s.name()).granted(), one.exclusive(s.name()).granted()
-		invalid := reader.renewal()
+		invalid := one.shared(s.name()).granted().renewal()
 		invalid.Mode = store.Exclusive // as in a renewal that a downgrade has overtaken
-		out, err := one.renew(first.renewal(), invalid, last.renewal())
-		if err != nil || len(out) != 3 || out[0].Status != store.Extended || out[2].Status != store.Extended ||
-			out[1].Status != store.Unknown || !errors.Is(out[1].Err, store.ErrInvalid) {
-			s.Fatalf("Renew: %+v, %v, want an ErrInvalid for the second renewal only", out, err)
+		one.renewBesides(invalid)
+	}},
+	{name: "a renewal with a floor above all tokens does not affect the others", run: func(s *suite) {
+		one := s.open()
+		for _, tokens := range []int{0, 10} {
+			invalid := one.exclusive(s.name()).granted().renewal()
+			invalid.TTL, invalid.Tokens, invalid.Floor = 2*invalid.TTL, tokens, store.MaxToken
+			one.renewBesides(invalid)
 		}
 	}},
+}
+
+// renewBesides makes a renewal that is invalid, between two others that must succeed.
+func (c *conn) renewBesides(invalid store.Renewal) {
+	s := c.s
+	s.Helper()
+	first, last := c.exclusive(s.name()).granted(), c.exclusive(s.name()).granted()
+	out, err := c.renew(first.renewal(), invalid, last.renewal())
+	if err != nil || len(out) != 3 || out[0].Status != store.Extended || out[2].Status != store.Extended ||
+		out[1].Status != store.Unknown || !errors.Is(out[1].Err, store.ErrInvalid) {
+		s.Fatalf("Renew: %+v, %v, want an ErrInvalid for the second renewal only", out, err)
+	}
 }
 
 // A store refuses calls for features that it does not declare, without any effect.
