@@ -112,6 +112,32 @@ func TestALockUnderWhichNoJobHasRunIsNotClosedForMinHold(t *testing.T) {
 	}
 }
 
+// As the run leaves it when --max-hold has ended its job.
+func TestALockUnderWhichAJobHasRunIsClosedForMinHoldAlsoIfTheFirstReleaseFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		b := &brokenStore{Store: memstore.New()}
+		b.release = func(_ context.Context, real func() error) error {
+			if calls++; calls == 1 {
+				return errors.New("connection reset")
+			}
+			return real()
+		}
+		c := b.client(t)
+		lease, err := c.Lock(t.Context(), "a", holdfast.MinHold(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &runner{jobOptions: &jobOptions{}, client: &connection{c, &ttlStore{Store: b}}, lease: lease, hurry: true}
+		r.name = "a"
+		r.cleanUp()
+		page, err := b.List(t.Context(), store.Query{})
+		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].State != store.Cooling {
+			t.Errorf("afterwards: %+v, %v", page.Locks, err)
+		}
+	})
+}
+
 func TestMaxHoldIsNotLongerIfTheStoreGrantsALongerTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &ttlStore{Store: &brokenStore{Store: memstore.New(), shortest: 8 * time.Second}}

@@ -223,6 +223,9 @@ func (r *runner) cleanUp() {
 		if r.once != nil {
 			r.once.finish(false) // has no effect if it was called before
 		}
+		if r.lease != nil && !r.unused {
+			r.lease.Unlock(ctx) // it retries, which Close does not
+		}
 		if !r.unused || retry(ctx, r.release) == nil {
 			r.client.Client.Close() // it would keep an unused lock closed for --min-hold
 		}
