@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -128,7 +131,7 @@ func TestALockUnderWhichAJobHasRunIsClosedForMinHoldAlsoIfTheFirstReleaseFails(t
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &runner{jobOptions: &jobOptions{}, client: &connection{c, &ttlStore{Store: b}}, lease: lease, hurry: true}
+		r := &runner{jobOptions: &jobOptions{}, client: &connection{c, &ttlStore{Store: b}}, lease: lease, used: true, hurry: true}
 		r.name = "a"
 		r.cleanUp()
 		page, err := b.List(t.Context(), store.Query{})
@@ -136,6 +139,41 @@ func TestALockUnderWhichAJobHasRunIsClosedForMinHoldAlsoIfTheFirstReleaseFails(t
 			t.Errorf("afterwards: %+v, %v", page.Locks, err)
 		}
 	})
+}
+
+func TestASecondSignalDoesNotPreventTheReleaseOfAnUnusedLock(t *testing.T) {
+	for what, leave := range map[string]func(r *runner){
+		"a signal": func(r *runner) { r.leave(&signalled{15}) },
+		"the job could not be executed": func(r *runner) {
+			r.used = true
+			(&holding{runner: r}).jobEvent(job.Event{Kind: job.Failed, Err: errors.New("not found")})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			report := newReporter("a") // it never ends
+			synctest.Test(t, func(t *testing.T) {
+				b := &brokenStore{Store: memstore.New()}
+				defer time.Sleep(time.Minute) // until what cleanUp left running has ended
+				b.release = func(_ context.Context, real func() error) error {
+					time.Sleep(hurryTime / 10)
+					return real()
+				}
+				c := b.client(t)
+				lease, err := c.Lock(t.Context(), "a", holdfast.MinHold(time.Hour))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := &runner{jobOptions: &jobOptions{}, report: report, client: &connection{c, &ttlStore{Store: b}}, lease: lease}
+				r.name, r.signals = "a", make(chan os.Signal, 1)
+				leave(r)
+				r.signals <- syscall.SIGTERM
+				r.cleanUp()
+				if page, err := b.List(t.Context(), store.Query{}); err != nil || len(page.Locks) > 0 {
+					t.Errorf("left behind: %+v, %v", page.Locks, err)
+				}
+			})
+		})
+	}
 }
 
 func TestMaxHoldIsNotLongerIfTheStoreGrantsALongerTTL(t *testing.T) {

@@ -44,7 +44,6 @@ func (r *runner) holdLock(path string, args []string) int {
 	}
 	var err error
 	if h.job, err = job.Start(spec, r.signals); err != nil {
-		r.unused = true
 		code := exitNotExec
 		r.report.tell(event{Event: "failed", Code: &code}, "%v; the job was not started", err)
 		return code
@@ -62,6 +61,7 @@ func (r *runner) holdLock(path string, args []string) int {
 		return code
 	}
 	r.report.flush(startFlush)
+	h.used = true
 	h.job.Release()
 	h.loop()
 	return h.finish()
@@ -103,7 +103,7 @@ func (h *holding) jobEvent(e job.Event) {
 		}
 		h.pending = nil
 	case job.Failed:
-		h.failed = e.Err
+		h.failed, h.used = e.Err, false
 	case job.Stopped:
 		h.job.Suspend(e.Signal, func() {
 			h.report.tell(event{Event: "stopped", Signal: job.SignalName(e.Signal)},
@@ -246,7 +246,6 @@ func (h *holding) finish() int {
 		return h.sayLost(how)
 	}
 	if h.failed != nil {
-		h.unused = true
 		return cannotRun(h.report, h.command, h.failed)
 	}
 	err := h.unlock(code == 0)

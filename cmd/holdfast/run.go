@@ -129,7 +129,7 @@ func (o *jobOptions) runReporting(report *reporter) (code int, dieOf syscall.Sig
 	job.Notify(r.signals)
 	job.SurviveWrites()
 	code = r.acquireLock()
-	if r.lease != nil && !r.unused {
+	if r.lease != nil && code == 0 {
 		code = r.holdLock(path, args)
 	}
 	r.cleanUp()

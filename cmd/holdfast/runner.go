@@ -30,7 +30,7 @@ type runner struct {
 	once    *onceCall             // nil except for holdfast once
 	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
 	dieOf   syscall.Signal        // the signal with which holdfast must end itself, or 0
-	unused  bool                  // no job has run under the lease
+	used    bool                  // a job may have run under the lease
 	hurry   bool                  // the store has failed, so do not wait long for it
 }
 
@@ -170,7 +170,6 @@ func (r *runner) deadline() time.Time {
 
 // leave leaves the queue after a signal. The job was not started.
 func (r *runner) leave(by *signalled) int {
-	r.unused = r.lease != nil
 	code := exitSignal + by.number
 	sig := syscall.Signal(by.number)
 	r.report.note(event{Event: "interrupted", Signal: job.SignalName(sig), Code: &code}, "%s: left the queue of %q", job.SignalName(sig), r.name)
@@ -218,15 +217,16 @@ func (r *runner) cleanUp() {
 		return
 	}
 	ctx, done := context.WithCancel(context.Background())
+	free := r.used || r.lease == nil || r.release(ctx) == nil // tried once, even after a second signal
 	go func() {
 		defer done()
 		if r.once != nil {
 			r.once.finish(false) // has no effect if it was called before
 		}
-		if r.lease != nil && !r.unused {
+		if r.used {
 			r.lease.Unlock(ctx) // it retries, which Close does not
 		}
-		if !r.unused || retry(ctx, r.release) == nil {
+		if free || retry(ctx, r.release) == nil {
 			r.client.Client.Close() // it would keep an unused lock closed for --min-hold
 		}
 		r.client.store.Close()
