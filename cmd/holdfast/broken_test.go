@@ -49,15 +49,21 @@ func TestReleaseForgivesALostReplyIfTheLockWasHeldUntilThen(t *testing.T) {
 		what   string
 		gone   bool  // before the release
 		effect bool  // of the call whose reply is lost
+		race   bool  // it goes between the look and the first call
 		want   error // at last
 	}{
-		{"released by a call whose reply was lost", false, true, nil},
-		{"released by the second call", false, false, nil},
-		{"gone before the first call", true, false, holdfast.ErrNotHeld},
+		{"released by a call whose reply was lost", false, true, false, nil},
+		{"released by the second call", false, false, false, nil},
+		{"gone before the first call", true, false, false, holdfast.ErrNotHeld},
+		{"gone between the look and the first call", false, false, true, holdfast.ErrNotHeld},
 	} {
 		calls := 0
 		b := &brokenStore{Store: memstore.New()}
 		b.release = func(_ context.Context, real func() error) error {
+			if test.race {
+				real()
+				return real()
+			}
 			if calls++; calls > 1 || test.effect {
 				if err := real(); calls > 1 {
 					return err

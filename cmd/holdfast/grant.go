@@ -141,21 +141,23 @@ needed the lock may have overlapped with that of another holder.`,
 	return cmd
 }
 
-// release returns a function for retry. A lock that it has seen was held until the release, so the work
-// did not overlap with that of another holder, even if the lock is gone after that.
+// release returns a function for retry. It looks for the lock before the first Release: if the reply of
+// that is lost and the lock is gone afterwards, the lock was held until then, so the work did not overlap
+// with that of another holder.
 func release(name string, id store.ID) func(context.Context, store.Store) error {
-	seen := false
+	tried := false
 	return func(ctx context.Context, st store.Store) error {
-		if !seen {
+		if !tried {
 			if _, err := modeOf(ctx, st, name, id); err != nil {
 				return err
 			}
-			seen = true
 		}
-		if err := st.Release(ctx, name, id, store.Keep{}); !errors.Is(err, holdfast.ErrNotHeld) {
-			return err
+		err := st.Release(ctx, name, id, store.Keep{})
+		if tried && errors.Is(err, holdfast.ErrNotHeld) {
+			return nil // an earlier attempt released it
 		}
-		return nil // an earlier attempt released it, and the reply was lost
+		tried = true
+		return err
 	}
 }
 
