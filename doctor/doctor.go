@@ -156,7 +156,8 @@ type test struct {
 func (t *test) lock(ctx context.Context, c *holdfast.Client, opts ...holdfast.CallOption) (err error) {
 	if t.lease, err = c.Lock(ctx, t.name, opts...); err == nil {
 		t.highest = append(t.highest, t.lease.Token())
-		t.ttl = max(t.ttl, time.Until(t.lease.Deadline()).Round(100*time.Millisecond))
+		left := time.Until(t.lease.Deadline()) // without the margin, a twentieth of the TTL but at most a second
+		t.ttl = max(t.ttl, (left + min(left/19, time.Second)).Round(100*time.Millisecond))
 	}
 	return err
 }

@@ -147,6 +147,9 @@ func TestAStoreThatGrantsALongerTTLIsNotLate(t *testing.T) {
 		if got := levels(findings); got != "" {
 			t.Errorf("findings %q: %+v", got, findings)
 		}
+		if last := findings[len(findings)-1]; last.Found != "a waiter got the lock at most 0s later than it could" {
+			t.Errorf("%s: %s", last.ID, last.Found)
+		}
 	})
 }
 
