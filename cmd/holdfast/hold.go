@@ -197,10 +197,11 @@ func (h *holding) leaseEnded() {
 	}
 }
 
-// reason returns the part of the error of a lost lease that says why it was lost.
+// reason returns the part of the error of a lost lease that says why it was lost. Client.Once adds
+// errFailed to it.
 func reason(err error) error {
 	if _, why, ok := strings.Cut(err.Error(), "lost: "); ok {
-		return errors.New(why)
+		return errors.New(strings.TrimSuffix(why, "; "+errFailed.Error()))
 	}
 	return err
 }

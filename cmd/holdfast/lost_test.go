@@ -209,6 +209,9 @@ func TestAJobWhoseLockWasBrokenHasNotSucceeded(t *testing.T) {
 				s.write("go", "")
 				p.wantCode(79)
 				p.wantErr(`lost "a": the grant is gone`, "forcibly released", "the job exited with "+code)
+				if strings.Contains(p.err.String(), errFailed.Error()) {
+					t.Errorf("stderr says twice that the job failed: %s", &p.err)
+				}
 			})
 		}
 	}
