@@ -250,17 +250,16 @@ func (h *holding) finish() int {
 		return cannotRun(h.report, h.command, h.failed)
 	}
 	err := h.unlock(code == 0)
+	h.hurry = err != nil
 	switch {
 	case errors.Is(err, holdfast.ErrLost):
 		h.lost = reason(err)
 		return h.sayLost(how)
 	case err != nil && h.once != nil && code == 0:
 		code, text := explain(err, h.name)
-		h.hurry = true
 		h.report.tell(event{Event: "error", Code: &code}, "%s, but this could not be recorded, so it may run again: %s", how, text)
 		return code
 	case err != nil:
-		h.hurry = true
 		h.report.tell(event{Event: "error", Code: &code, Signal: h.signalName()}, "%q could not be released, and expires within %v: %v", h.name, h.ttl, err)
 	default:
 		h.report.note(event{Event: "released", Token: h.lease.Token(), Code: &code, Signal: h.signalName()}, "%s; released %q", how, h.name)

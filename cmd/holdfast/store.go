@@ -219,11 +219,8 @@ func (s *storeFlag) completeName(_ *cobra.Command, args []string, prefix string)
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer c.Close()
-	for info, err := range c.List(ctx, prefix) {
-		if err != nil {
-			break
-		}
-		if isCompletion(info.Name) {
+	for info, err := range c.List(ctx, prefix) { // an error is its last result
+		if err == nil && isCompletion(info.Name) {
 			names = append(names, info.Name)
 		}
 	}
