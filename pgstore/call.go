@@ -52,6 +52,9 @@ const callTimeout = 3 * time.Second
 // stuckFor is how long a name counts as stuck after its row was last found locked.
 const stuckFor = time.Minute
 
+// lockedPause is how long a call waits before it tries a locked row again, which may fail at once.
+const lockedPause = 20 * time.Millisecond
+
 // maxCalls is how many calls share a statement.
 const maxCalls = 64
 
@@ -119,6 +122,11 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	// The row may be locked for a moment only. A statement waits for less than that, the lock_timeout of the
 	// functions, and hardly at all if it has other names, because it keeps their rows locked meanwhile.
 	for (err == errLocked || isCode(err, lockTimeout)) && time.Since(begin) < callTimeout/2 {
+		select {
+		case <-time.After(lockedPause):
+		case <-ctx.Done():
+		case <-s.life.Closing.Done():
+		}
 		rest, cancel := context.WithTimeout(ctx, callTimeout-time.Since(begin))
 		again := &call{op: c.op, req: c.req}
 		err = bounded.NoReply(ctx, rest, s.doIn(rest, &s.stuckCalls, again))
@@ -187,12 +195,17 @@ func (s *Store) send(calls []*call, skip bool) (refused bool) {
 }
 
 // perform makes calls and sets their errors. CallCtx is the context of the calls, and ctx that of
-// their caller. If another session has locked a row for long, several calls are made again without those
-// that would wait for it, and if skip is true, at once.
+// their caller. If another session has locked a row for long, several calls are made again, on one name
+// once as they are, and then without those that would wait for it. If skip is true, that is done at once.
 func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) {
 	err := s.query(callCtx, calls, skip)
 	if isCode(err, lockTimeout) && !skip && len(calls) > 1 {
-		err = s.query(callCtx, calls, true)
+		if !several(calls) {
+			err = s.query(callCtx, calls, false)
+		}
+		if isCode(err, lockTimeout) {
+			err = s.query(callCtx, calls, true)
+		}
 	}
 	if err != nil {
 		if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now
