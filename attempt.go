@@ -133,7 +133,8 @@ func (a *attempt) granted(ctx context.Context, answer *store.Answer) (*hold, err
 // refused tells the other calls about a refusal, and waits. An error ends the call.
 func (a *attempt) refused(ctx context.Context, r *store.Refusal) error {
 	a.countRefusal(r)
-	answer := localqueue.Answer{At: a.heldAt, Refusal: r, Lasting: a.Request.Queue}
+	first := a.Request.Queue && a.Request.Mode == store.Exclusive && a.c.caps.Features.Has(store.FeatureQueue)
+	answer := localqueue.Answer{At: a.heldAt, Refusal: r, Lasting: a.Request.Queue, First: first}
 	if a.Try {
 		a.turn.Refused(&a.Request, answer)
 		a.recorded = false // a single attempt is not queued
@@ -148,6 +149,9 @@ func (a *attempt) refused(ctx context.Context, r *store.Refusal) error {
 	}
 	a.c.reportWaiting(ctx, &a.call)
 	err := a.waitAfterRefusal(ctx, r)
+	if err == nil && a.ended(ctx) {
+		err = errEnded // nothing was sent since, so the next call can have the place
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -219,7 +223,7 @@ func (a *attempt) end() {
 	case a.recorded:
 		// The turn ends only when the store knows that the call gave up, so that the next
 		// call of this client is not refused because of it.
-		turn.Answered(localqueue.Answer{}) // a refusal may be due to the place that is given up
+		turn.ForgetRefusal()
 		c.cancelRequest(&a.Request, func() { c.endTurn(turn) })
 	default:
 		c.endTurn(turn)

@@ -159,6 +159,21 @@ func TestQueue(t *testing.T) {
 			mustUnlock(w, another)
 			mustUnlock(w, <-got)
 		},
+		"a TryAcquire after an Unlock that leaves room is not refused because another call is queued": func(w *world) {
+			permits := w.c.Semaphore("n", 8)
+			all, err := permits.Acquire(w.Context(), 8)
+			must(w, err)
+			got := make(chan error, 1)
+			go func() {
+				_, err := permits.Acquire(w.Context(), 2)
+				got <- err
+			}()
+			synctest.Wait()
+			mustUnlock(w, all)
+			_, err = permits.TryAcquire(w.Context(), 1)
+			must(w, err)
+			must(w, <-got)
+		},
 		"a TryRLock after a Downgrade does not share a reply from before it": func(w *world) {
 			lease := w.lock(w.c)
 			w.p.slow(0, 10*time.Millisecond)
@@ -199,8 +214,8 @@ func TestQueue(t *testing.T) {
 		"the next local waiter inherits the place of cancelled ones": func(w *world) {
 			lease := w.lock(w.other)
 			ctx, cancel := context.WithCancel(w.Context())
-			over := w.laterErr(ctx, w.c) // is first in the queue
-			behind := w.laterErr(w.Context(), w.c, holdfast.Wait(time.Second))
+			over := w.laterErr(ctx, w.c)                                                 // is first in the queue
+			behind := w.laterErr(w.Context(), w.c, holdfast.Wait(1500*time.Millisecond)) // no multiple of when over looks at the queue
 			local, remote := w.later(w.c), w.later(w.client())
 			want(w, <-behind, context.DeadlineExceeded, holdfast.ErrHeld)
 			cancel()

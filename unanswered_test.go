@@ -108,6 +108,23 @@ func TestHungStore(t *testing.T) {
 			}
 			wg.Wait()
 		},
+		"a Lock behind a call that gives up or is cancelled does not begin anew": func(w *world) {
+			for _, end := range []time.Duration{time.Hour, 4 * time.Second} {
+				ctx, cancel := context.WithTimeout(w.Context(), end)
+				defer cancel()
+				w.p.hang()
+				w.laterErr(ctx, w.c)
+				time.Sleep(500 * time.Millisecond)
+				begin := time.Now()
+				_, err := w.c.Lock(w.Context(), "n")
+				want(w, err, holdfast.ErrUnavailable)
+				if took := time.Since(begin); took > 5*time.Second {
+					w.Errorf("after %v", took)
+				}
+				w.p.heal()
+				time.Sleep(time.Minute)
+			}
+		},
 		"a Lock behind an Unlock gives up with it": func(w *world) {
 			lease := w.lock(w.c)
 			got := w.laterErr(w.Context(), w.c)

@@ -76,6 +76,7 @@ type Answer struct {
 	At      time.Duration
 	Refusal *store.Refusal
 	Lasting bool // the refusal stays true until the call that has the turn asks again
+	First   bool // no later request can be granted before that call, or beside it
 	Failure error
 	Since   time.Duration // send time of the first call that failed since the last reply
 }
@@ -96,9 +97,8 @@ func (a *Answer) Done(now time.Duration) bool {
 	return first.State == store.Done && (now == a.At || first.Left > now-a.At)
 }
 
-// mayChange reports whether a refusal may be due to what this client ends. Otherwise the request is queued in front
-// of later ones, whoever holds the name; only a name whose work is done has no queue.
-func (a *Answer) mayChange() bool { return a.Refusal != nil && (!a.Lasting || a.Done(a.At)) }
+// mayChange reports whether a refusal may be due to what this client ends.
+func (a *Answer) mayChange() bool { return a.Refusal != nil && (!a.First || a.Done(a.At)) }
 
 // obstacle returns why a call must wait, or nil if only the store knows.
 func (n *name) obstacle(c *Config) *Answer {

@@ -69,6 +69,15 @@ func (t Turn) Answered(a Answer) {
 	n.answerWaiters(&t.q.config)
 }
 
+// ForgetRefusal forgets a refusal that may be due to the place that the call with the turn gives up.
+func (t Turn) ForgetRefusal() {
+	t.n.shard.mu.Lock()
+	defer t.n.shard.mu.Unlock()
+	if t.n.answered.Refusal != nil {
+		t.n.answered = Answer{}
+	}
+}
+
 // Refused ends the waiting single attempts with the same shape as the request just refused.
 func (t Turn) Refused(req *store.Request, a Answer) {
 	n := t.n
