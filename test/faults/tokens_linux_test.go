@@ -3,6 +3,7 @@ package faults
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func (k *taker) take(what string, rounds int) {
 	}
 	defer s.Close()
 	var all sync.WaitGroup
-	for name, last := range k.last {
+	for name, last := range maps.Clone(k.last) { // the goroutines write to the map
 		all.Go(func() {
 			for range rounds {
 				req := request(name, 4096)
