@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,12 +146,9 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 			se.mu.Unlock()
 			d = a.raise(ctx, s, a.begin, store.Renewal{Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive}, d)
 			se.mu.Lock()
-			if d.verdict != won {
-				return answer, cmp.Or(ctx.Err(), a.failure(s))
-			}
-			if se.attempt == a {
+			if d.verdict == won && se.attempt == a {
 				return a.win(d)
-			}
+			} // otherwise a node that could not be raised no longer counts, and the others may still agree
 		}
 	}
 }

@@ -63,6 +63,20 @@ func TestNodesWithDifferentCountersAgreeByOneRaise(t *testing.T) {
 	})
 }
 
+// A node answers requests again, but the client still skips it for other calls, or they fail.
+func TestNodesAgreeWithoutOneThatCannotBeRaised(t *testing.T) {
+	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+		for i, g := range nodes {
+			count(t, g, int64(1000*i+1000))
+			g.set(slow(time.Duration(i)*time.Millisecond), nil)
+		}
+		nodes[0].set(only(down, "Renew"), nil)
+		if a := mustAcquire(t, q, request("n")); a.Token <= 3000 {
+			t.Errorf("token %d, and a node has issued 3000", a.Token)
+		}
+	})
+}
+
 // The clock of a node is wrong, or its tokens are used up. If the others followed, their tokens would be ahead
 // of their clocks, or used up, too. Neither a name that was used before nor a new one depends on the node. And
 // if a huge number of tokens is requested, nodes grant fewer, and a raise must not skip that number.
