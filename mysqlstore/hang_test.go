@@ -202,7 +202,7 @@ func TestCallersThatHaveLessTimeThanConnectingTakesGetAConnection(t *testing.T) 
 	newIn(t, db)
 	proxy := faultproxy.Start(t, one.Addr())
 	s := openStore(t, urlIn(databaseOf(t, db), proxy.Addr()))
-	const oneWay = 25 * time.Millisecond
+	const oneWay = 80 * time.Millisecond
 	proxy.ToServer.Delay(oneWay)
 	proxy.ToClient.Delay(oneWay)
 	r := request("far")

@@ -64,8 +64,9 @@ type cancellable struct{ context.Context }
 
 func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-// suspectAfter is how long a call must have waited before its deadline counts as a sign that the connection is
-// dead. It is longer than a round trip to most servers.
+// suspectAfter is how much time a call must have had before its deadline counts as a sign that the connection is
+// dead. It is longer than a round trip to most servers. The time that has passed is no such sign: a process
+// without CPU time notices a short deadline late, and has not read the replies.
 const suspectAfter = 100 * time.Millisecond
 
 // call runs fn with a context for the library. It returns when ctx ends, although the library does not honor
@@ -91,8 +92,9 @@ func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, 
 		}
 	}
 	caller := rediscore.Caller(ctx)
+	deadline, _ := caller.Deadline()
 	closeUnanswered := func() {
-		if c.owned != nil && !c.waits && caller.Err() == context.DeadlineExceeded && time.Since(begin) >= suspectAfter {
+		if c.owned != nil && !c.waits && caller.Err() == context.DeadlineExceeded && deadline.Sub(begin) >= suspectAfter {
 			c.owned.closeUnanswered(begin)
 		}
 	}
