@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -67,11 +68,16 @@ func TestLockAll(t *testing.T) {
 			for range 100 {
 				set, err := w.lockAll()
 				must(w, err)
-				ctx, done := set.Context(w.Context()), set.Done()
-				early := make(chan bool, 1)
+				var contexts []context.Context // many, so that ending them takes long
+				for range 50 {
+					parent, cancel := context.WithCancel(w.Context())
+					defer cancel()
+					contexts = append(contexts, set.Context(parent))
+				}
+				done, early := set.Done(), make(chan bool, 1)
 				go func() {
 					<-done
-					early <- ctx.Err() == nil
+					early <- slices.ContainsFunc(contexts, func(ctx context.Context) bool { return ctx.Err() == nil })
 				}()
 				next := make(chan bool, 2)
 				go func() {
@@ -88,7 +94,7 @@ func TestLockAll(t *testing.T) {
 					w.Fatal("the next holder has the name, and Done is open")
 				}
 				if <-early {
-					w.Fatal("Done is closed, and the context has not ended")
+					w.Fatal("Done is closed, and a context has not ended")
 				}
 				synctest.Wait()
 			}
