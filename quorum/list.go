@@ -62,7 +62,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 			failures[i] = errSkipped // for an earlier page
 		}
 	}
-	for begin := s.now(); c.node < len(s.nodes) && len(page.Locks) < limit && s.now()-begin < s.opts.Timeout/10; {
+	end, over := s.now()+s.opts.Timeout/10, false
+	for ; !over && c.node < len(s.nodes) && len(page.Locks) < limit; over = s.now() >= end {
 		one := store.Query{Prefix: q.Prefix, Cursor: c.rest, Limit: q.Limit}
 		parts, errs := s.listAt(ctx, s.nodes[c.node:c.node+1], one)
 		part := parts[c.node]
