@@ -3,6 +3,7 @@ package rediscore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -11,7 +12,7 @@ import (
 )
 
 // Renew extends grants: see store.Store. The error of a renewal is ErrInvalid also for a floor with no token above
-// it. If all renewals failed, Renew returns the first error.
+// it. If all renewals failed, Renew returns the first error that does not concern one grant only.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.calls.EnterCall(ctx); err != nil {
 		return nil, err
@@ -32,7 +33,8 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	known := func(r store.Renewed) bool { return r.Err == nil }
 	if len(grants) > 0 && !slices.ContainsFunc(outcomes, known) {
-		return nil, outcomes[0].Err
+		general := func(r store.Renewed) bool { return !errors.Is(r.Err, store.ErrInvalid) }
+		return nil, outcomes[max(0, slices.IndexFunc(outcomes, general))].Err
 	}
 	return outcomes, nil
 }
