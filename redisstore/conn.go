@@ -66,8 +66,12 @@ func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}
 
 // suspectAfter is how much time a call must have had before its deadline counts as a sign that the connection is
 // dead. It is longer than a round trip to most servers. The time that has passed is no such sign: a process
-// without CPU time notices a short deadline late, and has not read the replies.
-const suspectAfter = 100 * time.Millisecond
+// without CPU time notices a short deadline late, and has not read the replies. A request to take a lock needs
+// suspectLate, because programs choose its deadline, and its Leave, on another connection, could overtake it.
+const (
+	suspectAfter = 100 * time.Millisecond
+	suspectLate  = time.Second
+)
 
 // call runs fn with a context for the library. It returns when ctx ends, although the library does not honor
 // a context while it connects for another call or asks a Cluster for its slots. If a call reaches its caller's
@@ -91,10 +95,19 @@ func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, 
 			return value, err
 		}
 	}
-	caller := rediscore.Caller(ctx)
-	deadline, _ := caller.Deadline()
+	caller, least := rediscore.Caller(ctx), suspectAfter
+	if caller != ctx { // a request that may take effect late, and other calls use the connection
+		least = suspectLate
+	}
+	deadline, bounded := caller.Deadline()
+	if !bounded && c.dog == nil { // a batch
+		var cancel context.CancelFunc
+		deadline = begin.Add(callTimeout)
+		caller, cancel = context.WithDeadline(caller, deadline)
+		defer cancel()
+	}
 	closeUnanswered := func() {
-		if c.owned != nil && !c.waits && caller.Err() == context.DeadlineExceeded && deadline.Sub(begin) >= suspectAfter {
+		if c.owned != nil && !c.waits && caller.Err() == context.DeadlineExceeded && deadline.Sub(begin) >= least {
 			c.owned.closeUnanswered(begin)
 		}
 	}

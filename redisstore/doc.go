@@ -95,6 +95,13 @@
 // names of that slot are repeated until their context ends, and leave the lock unchanged until then. A shared
 // lease or a semaphore's is lost if its slot takes longer to move than its TTL.
 //
+// # Requests that arrive late
+//
+// A request without a reply may still be in flight when its connection is closed. If the network or a proxy
+// delivers it after the request that undoes it, which uses another connection, or if its program has died, the
+// name is held without a holder until the TTL of the request is over. A server that was only slow or stopped
+// executes both in order.
+//
 // # Keys on the server
 //
 // Keys begin with "holdfast:". On a Cluster a tag such as {17} follows, which keeps all keys of a name in one

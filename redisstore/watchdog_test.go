@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -108,27 +109,41 @@ func TestACallThatTimesOutLeavesNoSilentConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	plain, complete := suites.Request("plain"), suites.Queued("complete")
-	complete.Mode = store.Shared
-	for _, req := range []store.Request{plain, complete} {
-		suites.Granted(t, s, suites.Request("warm "+req.Name))
+	fallSilent := func(name string) *deafConn {
+		suites.Granted(t, s, suites.Request("warm "+name))
 		s.conn.owned.closeIf(func(c *connection) bool {
 			c.trip.Store(1) // on a busy machine, the first reply may take long
 			return false
 		})
 		silent := newest.Load()
 		silent.deaf.Store(true)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		return silent
+	}
+	wantClosed := func(silent *deafConn, name string, after time.Time) {
+		if took := silent.closed.Load().Sub(after); took > 4*time.Second { // after more than 5 s, a PING of the library fails
+			t.Errorf("%s: the connection was closed after %v", name, took)
+		}
+	}
+	plain, complete := suites.Request("plain"), suites.Queued("complete")
+	complete.Mode = store.Shared
+	for _, req := range []store.Request{plain, complete} {
+		silent := fallSilent(req.Name)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*suspectLate/2)
 		if answer, err := s.Acquire(ctx, req); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s without a reply: %+v, %v, want DeadlineExceeded", req.Name, answer, err)
 		}
 		cancel()
 		ended := time.Now()
 		suites.Granted(t, s, req)
-		if took := silent.closed.Load().Sub(ended); took > 4*time.Second { // after more than 5 s, a PING of the library fails
-			t.Errorf("%s: the connection was closed %v after the call", req.Name, took)
-		}
+		wantClosed(silent, req.Name, ended)
 	}
+	silent, begin := fallSilent("batch"), time.Now()
+	var all sync.WaitGroup
+	for i := range 16 { // without a deadline, so only the batch of most of them has one
+		all.Go(func() { s.Acquire(context.Background(), suites.Request(fmt.Sprint("batch ", i))) })
+	}
+	all.Wait()
+	wantClosed(silent, "batch", begin)
 }
 
 // A call that has been queued behind others for a while ends soon after the server fell silent.

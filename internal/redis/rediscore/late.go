@@ -11,7 +11,8 @@ import (
 // lateCalls holds the requests of cancelled calls of Acquire that are still under way. Such a request may not
 // have been written yet, or the client library may send it again through another connection. A Leave that is
 // sent at once could overtake it, and the request would then take the name. So Leave waits until the request
-// has ended, and so does a repeated Acquire, which is followed by a Release.
+// has ended, and so does a repeated Acquire, which is followed by a Release. It ends with a reply, or when the
+// connection is closed: see Requests that arrive late in the documentation of package redisstore.
 type lateCalls struct {
 	mu    sync.Mutex
 	calls map[store.ID]<-chan struct{} // closed when the request has ended
@@ -54,8 +55,8 @@ func Caller(ctx context.Context) context.Context {
 	return ctx
 }
 
-// send makes a call. If ctx ends, a request that takes something for an identity continues, because only its
-// reply shows that it has no effect any more.
+// send makes a call. If ctx ends, a request that takes something for an identity continues, because its reply
+// shows that it has no effect any more.
 func (s *Store) send(ctx context.Context, call Call) Reply {
 	if call.taker.IsZero() || ctx.Done() == nil {
 		return s.conn.Run(ctx, call)[0]
