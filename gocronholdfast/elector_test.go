@@ -82,19 +82,13 @@ func TestALostLeadershipEndsTheJob(t *testing.T) {
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
 		leader, err := c.Leader(t.Context(), "scheduler")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if token == 0 || token != leader.Token {
 			t.Errorf("token %d, want %d", token, leader.Token)
 		}
-		if err := c.Break(t.Context(), "scheduler", leader.ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(t.Context(), "scheduler", leader.ID))
 		other, err := newClient(t, s).TryLock(t.Context(), "scheduler")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(15 * time.Second) // until the next renewal
 		synctest.Wait()
 		if !errors.Is(cause, holdfast.ErrLost) {
@@ -103,9 +97,7 @@ func TestALostLeadershipEndsTheJob(t *testing.T) {
 		if err := elector.IsLeader(t.Context()); !errors.Is(err, holdfast.ErrNotHeld) {
 			t.Errorf("after the loss: %v, want ErrNotHeld", err)
 		}
-		if err := other.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, other.Unlock(t.Context()))
 		synctest.Wait()
 		if err := elector.IsLeader(t.Context()); err != nil {
 			t.Errorf("the campaign does not go on: %v", err)

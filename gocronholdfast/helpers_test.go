@@ -50,9 +50,7 @@ var newClient = suites.Client
 func newLocker(t *testing.T, c *holdfast.Client, splay time.Duration, opts ...holdfast.CallOption) *gocronholdfast.Locker {
 	t.Helper()
 	l, err := gocronholdfast.NewLocker(c, splay, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -62,9 +60,7 @@ func newLocker(t *testing.T, c *holdfast.Client, splay time.Duration, opts ...ho
 func start(t *testing.T, option gocron.SchedulerOption, late time.Duration, task any, opts ...gocron.JobOption) gocron.Scheduler {
 	t.Helper()
 	s, err := gocron.NewScheduler(option)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Shutdown() })
 	first := time.Now().Truncate(time.Minute).Add(time.Minute + late)
 	opts = append([]gocron.JobOption{gocron.WithName("report"), gocron.WithStartAt(gocron.WithStartDateTime(first))}, opts...)
@@ -73,4 +69,12 @@ func start(t *testing.T, option gocron.SchedulerOption, late time.Duration, task
 	}
 	s.Start()
 	return s
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

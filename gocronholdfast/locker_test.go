@@ -69,22 +69,14 @@ func TestAJobThatHasLostItsLockLeavesTheNextRunAlone(t *testing.T) {
 		c := newClient(t, s)
 		locker := newLocker(t, c, 10*time.Second)
 		first, err := locker.Lock(t.Context(), "report")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		work := locker.Context(t.Context(), "report")
 		info, err := c.Inspect(t.Context(), "report")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Break(t.Context(), "report", info.Holders[0].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, c.Break(t.Context(), "report", info.Holders[0].ID))
 		time.Sleep(15 * time.Second) // until the next renewal
 		second, err := locker.Lock(t.Context(), "report")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := context.Cause(work); !errors.Is(err, holdfast.ErrLost) || holdfast.TokenFrom(work) != info.Holders[0].Token {
 			t.Errorf("the context of the first run ended with %v, want ErrLost", err)
 		}
@@ -114,14 +106,10 @@ func TestShutdownOfTheSchedulerReleasesTheLock(t *testing.T) {
 		if _, err := c.TryLock(t.Context(), "report"); !errors.Is(err, holdfast.ErrHeld) {
 			t.Fatalf("the job does not run: %v", err)
 		}
-		if err := scheduler.Shutdown(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, scheduler.Shutdown())
 		synctest.Wait()
 		lease, err := c.TryLock(t.Context(), "report")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		lease.Unlock(t.Context())
 	})
 }
