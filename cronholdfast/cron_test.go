@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cronholdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -70,11 +71,7 @@ type host struct {
 // newHost returns a host whose clock is late by some time, or the same for all hosts in a test.
 func newHost(t *testing.T, s store.Store, j *journal, late time.Duration, opts ...cron.Option) *host {
 	t.Helper()
-	c, err := holdfast.New(s, holdfast.WithTTL(5*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
+	c := suites.Client(t, s, holdfast.WithTTL(5*time.Second))
 	clock := func(job cron.Job) cron.Job { // all hosts have one clock in a test, so the tick is started late
 		return cron.FuncJob(func() {
 			time.Sleep(late)
