@@ -15,11 +15,10 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
-// patience bounds the wait for events that should happen soon. Only a failing test waits that
-// long.
-const patience = 20 * time.Second
+const patience = suites.Patience
 
 func path(r *http.Request) string { return r.URL.Path }
 
@@ -220,7 +219,7 @@ func TestWaitingRequestLeavesWithItsClient(t *testing.T) {
 			guarded.ServeHTTP(w, req)
 			return w.Code
 		})
-		waitUntil(t, func() bool { return gates.Gate("/doc").Highest() == 2 })
+		suites.Eventually(t, "the request does not wait", func() bool { return gates.Gate("/doc").Highest() == 2 })
 		cancel()
 		if got := receive(t, left); got != http.StatusServiceUnavailable {
 			t.Errorf("got %d", got)
@@ -233,17 +232,15 @@ func FuzzHeader(f *testing.F) {
 	for _, s := range []string{"", "0", "1", "-1", "+1", "01", "1 ", "1,2", "0x70", "7_0", "70.0", "7e1", "٧٠", "9007199254740991", "9007199254740992", "9223372036854775808", "18446744073709551623", "１"} {
 		f.Add(s)
 	}
-	handler := func(gates *fence.Gates) http.Handler {
-		return fence.Handler(gates, path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprint(w, fence.TokenFrom(r.Context()))
-		}))
-	}
+	serveToken := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, fence.TokenFrom(r.Context()))
+	})
 	f.Fuzz(func(t *testing.T, header string) {
 		var gates fence.Gates
 		r := httptest.NewRequest(http.MethodPut, "/doc", nil)
 		r.Header[fence.Header] = []string{header}
 		w := httptest.NewRecorder()
-		handler(&gates).ServeHTTP(w, r)
+		fence.Handler(&gates, path, serveToken).ServeHTTP(w, r)
 
 		want := canonical(header)
 		switch {
@@ -277,14 +274,5 @@ func receive[T any](t *testing.T, c <-chan T) T {
 	case <-time.After(patience):
 		t.Fatalf("nothing happened for %v", patience)
 		panic("unreachable")
-	}
-}
-
-func waitUntil(t *testing.T, true func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !true(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("nothing happened for %v", patience)
-		}
 	}
 }

@@ -2,6 +2,7 @@ package fence_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,18 +15,12 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 )
 
 // locks returns a client on a store of its own.
-func locks(t *testing.T) *holdfast.Client {
-	c, err := holdfast.New(memstore.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { wantNil(t, c.Close()) })
-	return c
-}
+func locks(t *testing.T) *holdfast.Client { return suites.Client(t, memstore.New()) }
 
 // lock takes the lock of the test's resource and returns a context made from the lease.
 func lock(t *testing.T, c *holdfast.Client) (context.Context, *holdfast.Lease) {
@@ -186,13 +181,9 @@ func TestTransportPassesOtherAnswersOn(t *testing.T) {
 	}
 }
 
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }
-
 func TestTransportClosesTheBodyOfARefusalHoweverLong(t *testing.T) {
 	ctx, _ := lock(t, locks(t))
-	base := &fakeBase{status: 412, highest: "9007199254740991", body: &closeCounter{Reader: zeros{}}}
+	base := &fakeBase{status: 412, highest: "9007199254740991", body: &closeCounter{Reader: rand.Reader}}
 	client := &http.Client{Transport: &fence.Transport{Base: base}}
 	resp, err := client.Do(request(t, ctx, "http://resource.invalid", nil))
 	if err == nil {
