@@ -20,9 +20,7 @@ func TestCompare(t *testing.T) {
 
 func openOne(t testing.TB) store.Store {
 	s, err := store.Open(t.Context(), one.URL(one.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -39,29 +37,17 @@ func harness(server *servers.MariaDB, open func(t testing.TB) store.Store) store
 func residue(t testing.TB, server *servers.MariaDB) (left []string) {
 	t.Helper()
 	db, err := sql.Open("mysql", server.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close() // the suite counts goroutines
-	for _, query := range []string{
-		"SELECT CONCAT('name ', name, ' special ', special, ' id ', HEX(id), ' until ', until) FROM holdfast_names" +
-			" WHERE (special <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM holdfast_claims WHERE seq < 0)",
-		"SELECT CONCAT('claim ', name, ' seq ', seq, ' id ', HEX(id)) FROM holdfast_claims WHERE seq >= 0",
-	} {
-		rows, err := db.Query(query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				t.Fatal(err)
-			}
-			left = append(left, line)
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
+	rows, err := db.Query("SELECT CONCAT('name ', name, ' special ', special, ' id ', HEX(id), ' until ', until) FROM holdfast_names" +
+		" WHERE (special <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM holdfast_claims WHERE seq < 0)" +
+		" UNION ALL SELECT CONCAT('claim ', name, ' seq ', seq, ' id ', HEX(id)) FROM holdfast_claims WHERE seq >= 0")
+	must(t, err)
+	for rows.Next() {
+		var line string
+		must(t, rows.Scan(&line))
+		left = append(left, line)
 	}
+	must(t, rows.Err())
 	return left
 }

@@ -78,8 +78,6 @@ func TestRowWithOtherDataExcludesOthersBesideOtherHolders(t *testing.T) {
 	if r := refused(t, s, reqs[2]); len(r.Holders) != 2 {
 		t.Errorf("holders: %+v", r.Holders)
 	}
-	if err := s.Break(limited(t), "n", reqs[1].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Break(limited(t), "n", reqs[1].ID))
 	granted(t, s, reqs[2])
 }

@@ -1,8 +1,6 @@
 package mysqlstore
 
 import (
-	"bytes"
-	"context"
 	"database/sql"
 	"fmt"
 	"io"
@@ -21,18 +19,10 @@ import (
 // problems.
 func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{Durable: true, Config: []string{"--log-bin", "--sync-binlog=1", "--server-id=1"}})
-	admin, err := sql.Open("mysql", server.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { admin.Close() })
-	if err := Migrate(t.Context(), admin, ""); err != nil {
-		t.Fatal(err)
-	}
+	admin := poolAt(t, server, nil)
+	must(t, Migrate(t.Context(), admin, ""))
 	grants, err := Grants(servers.MariaDBDatabase, "", "'app'@'%'")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mustExec(t, admin, "CREATE USER 'app'@'%' IDENTIFIED BY 'SECRET'", grants)
 	app := "mysql://app:SECRET@" + server.Addr() + "/" + servers.MariaDBDatabase
 	var seen diagnosistest.Record
@@ -58,13 +48,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 
 	t.Run("timeout", func(t *testing.T) {
 		s := openStore(t, app)
-		err := s.gives.use(t.Context(), func(ctx context.Context, c *conn) error {
-			_, err := c.ExecContext(ctx, "SET SESSION wait_timeout = 5") // as a proxy might do
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		execIn(t, s.gives, "SET SESSION wait_timeout = 5") // as a proxy might do
 		diagnosistest.Want(t, seen.Note(t, s.Diagnose(t.Context(), time.Minute)), "mysql.wait-timeout failure")
 	})
 	t.Run("proxy that shares sessions", func(t *testing.T) {
@@ -122,9 +106,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 // multiplex starts a proxy that sends the commands of a client to two sessions in turn.
 func multiplex(t testing.TB, server string) (addr string) {
 	listener, err := net.Listen("tcp", ports.Addr(ports.Reserve(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -149,23 +131,13 @@ func share(client net.Conn, server string) {
 			return
 		}
 		defer conn.Close()
-		sessions[i] = conn
-		if greetings[i], err = packet(conn); err != nil {
-			return
-		}
+		sessions[i], greetings[i] = conn, packet(conn)
 	}
 	client.Write(greetings[0])
-	login, err := packet(client)
-	if err != nil {
-		return
-	}
+	login := packet(client)
 	for i, session := range sessions {
 		session.Write(login)
-		reply, err := packet(session)
-		if err != nil {
-			return
-		}
-		if i == 0 {
+		if reply := packet(session); i == 0 {
 			client.Write(reply)
 		}
 	}
@@ -173,23 +145,25 @@ func share(client net.Conn, server string) {
 		go io.Copy(client, session)
 	}
 	for n := 0; ; n++ {
-		command, err := packet(client)
-		if err != nil {
+		command := packet(client)
+		if command == nil {
 			return
 		}
 		sessions[n%2].Write(command)
 	}
 }
 
-// packet reads one packet of the protocol.
-func packet(conn net.Conn) ([]byte, error) {
+// packet reads one packet of the protocol. It returns nil if the connection has ended.
+func packet(conn net.Conn) []byte {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(conn, head); err != nil {
-		return nil, err
+		return nil
 	}
 	body := make([]byte, int(head[0])|int(head[1])<<8|int(head[2])<<16)
-	_, err := io.ReadFull(conn, body)
-	return bytes.Join([][]byte{head, body}, nil), err
+	if _, err := io.ReadFull(conn, body); err != nil {
+		return nil
+	}
+	return append(head, body...)
 }
 
 func TestDiagnoseAfterCloseIsUnknown(t *testing.T) {

@@ -18,9 +18,7 @@ func TestFormats(t *testing.T) {
 		db := connectTo(t, nil)
 		rows := func(t testing.TB, table string) (lines []string) {
 			rows, err := db.QueryContext(t.Context(), "SELECT * FROM "+table+" ORDER BY 1, 2, 3")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer rows.Close()
 			columns, err := rows.Columns()
 			values, into := make([]string, len(columns)), make([]any, len(columns))
@@ -36,18 +34,14 @@ func TestFormats(t *testing.T) {
 				}
 				lines = append(lines, fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s);", table, strings.Join(columns, ", "), strings.Join(values, ", ")))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return lines
 		}
 		return suites.FormatServer{
 			Open: func(t testing.TB) store.Store { return newIn(t, db) },
 			Dump: func(t testing.TB) (lines []string) {
 				schema, err := Schema("")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				lines = append(lines, strings.TrimSpace(comments.ReplaceAllString(schema, "\n")))
 				return append(append(lines, rows(t, "holdfast_names")...), rows(t, "holdfast_claims")...)
 			},

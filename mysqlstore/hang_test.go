@@ -19,18 +19,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// stopping returns a function that stops a server, for the suites.
-func stopping(server *servers.MariaDB) func() (goOn func()) {
-	return func() func() {
-		server.Stop()
-		return server.Continue
-	}
-}
-
 func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
 	url := server.URL(server.Addr())
-	suites.HungServer(t, openStore(t, url), openStore(t, url), stopping(server))
+	suites.HungServer(t, openStore(t, url), openStore(t, url), func() (goOn func()) {
+		server.Stop()
+		return server.Continue
+	})
 }
 
 func TestEveryCallEndsInTime(t *testing.T) {
@@ -78,22 +73,14 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	const idle, limit = 8, 15 * time.Second
 	proxy := faultproxy.Start(t, one.Addr())
 	var direct atomic.Bool
-	db := connectTo(t, func(c *mysql.Config) {
-		c.DialFunc = func(_ context.Context, network, addr string) (net.Conn, error) {
-			if !direct.Load() {
-				addr = proxy.Addr()
-			}
-			return net.Dial(network, addr)
-		}
-	})
+	db := connectTo(t, through(proxy, &direct))
 	db.SetMaxIdleConns(idle)
 	s := newIn(t, db)
 	var conns [idle]*sql.Conn
 	for i := range conns {
 		var err error
-		if conns[i], err = db.Conn(limited(t)); err != nil {
-			t.Fatal(err)
-		}
+		conns[i], err = db.Conn(limited(t))
+		must(t, err)
 	}
 	for _, c := range conns {
 		c.Close()

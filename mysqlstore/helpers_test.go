@@ -35,8 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// connectTo returns a pool of connections to a new database. Change modifies the settings of the
-// connections.
+// connectTo returns a pool of connections to a new database. Change modifies the settings of the connections.
 func connectTo(t testing.TB, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
 	admin := poolOf(t, servers.MariaDBDatabase, nil)
@@ -46,8 +45,7 @@ func connectTo(t testing.TB, change func(*mysql.Config)) *sql.DB {
 	return poolOf(t, name, change)
 }
 
-// poolOf returns a pool of connections to a database. Change modifies the settings of the
-// connections.
+// poolOf returns a pool of connections to a database.
 func poolOf(t testing.TB, database string, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
 	return poolAt(t, one, func(config *mysql.Config) {
@@ -58,21 +56,16 @@ func poolOf(t testing.TB, database string, change func(*mysql.Config)) *sql.DB {
 	})
 }
 
-// poolAt returns a pool of connections to a server. Change modifies the settings of the
-// connections.
+// poolAt returns a pool of connections to a server.
 func poolAt(t testing.TB, server *servers.MariaDB, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
 	config, err := mysql.ParseDSN(server.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if change != nil {
 		change(config)
 	}
 	connector, err := mysql.NewConnector(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { db.Close() })
 	return db
@@ -87,15 +80,16 @@ func urlIn(database, addr string) string {
 func openStore(t testing.TB, url string) *Store {
 	t.Helper()
 	s, err := store.Open(context.Background(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s.(*Store)
 }
 
-// mustExec executes scripts, each of which is a statement, or several of them.
-func mustExec(t testing.TB, db *sql.DB, scripts ...string) {
+// mustExec executes scripts, each of which is a statement, or several of them, in a pool, session or transaction.
+func mustExec(t testing.TB, db interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, scripts ...string,
+) {
 	t.Helper()
 	for statement := range strings.SplitSeq(strings.Join(scripts, ";\n"), ";\n") {
 		if strings.TrimSpace(statement) == "" {
@@ -112,5 +106,13 @@ func scan(t testing.TB, db *sql.DB, query string, into ...any) {
 	t.Helper()
 	if err := db.QueryRowContext(limited(t), query).Scan(into...); err != nil {
 		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

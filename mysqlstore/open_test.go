@@ -13,50 +13,37 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestOpenRefusesMalformedURLsAndSaysWhatToWrite(t *testing.T) {
-	for _, test := range []struct{ url, says string }{
-		{"mysql://u:sEcReT@h", "mysql://USER:PASSWORD@HOST:3306/DATABASE"},
-		{"mysql://u:sEcReT@h/a/b", "mysql://USER:PASSWORD@HOST:3306/DATABASE"},
-		{"mysql://u:sEcReT@h,i/db", "one host"},
-		{"mysql://u:sEcReT@h:99999/db", "malformed host"},
-		{"mysql://u:sEcReT@h/db?charset=latin1", "unknown parameter"},
-		{"mysql://u:sEcReT@h/db?create=maybe", "want true or false"},
-		{"mysql://u:sEcReT@h/db?tls=maybe", "want true or false"},
-		{"mysql://u:sEcReT@h/db?tls=false&ca=x", "tls=false"},
-		{"mysql://u:sEcReT@h/db?ca=/nonexistent", "no such file"},
-		{"mysql://u:sEcReT@h/db?prefix=a%60b", "letters, digits and underscores"},
+func TestErrorsOfOpenSayWhatIsWrongWithoutThePassword(t *testing.T) {
+	const refused = "refused" // no server listens, and the URL is valid
+	for url, says := range map[string]string{
+		"mysql://u:sEcReT@h":                                                   "mysql://USER:PASSWORD@HOST:3306/DATABASE",
+		"mysql://u:sEcReT@h/a/b":                                               "mysql://USER:PASSWORD@HOST:3306/DATABASE",
+		"mysql://u:sEcReT@h,i/db":                                              "one host",
+		"mysql://u:sEcReT@h:99999/db":                                          "malformed host",
+		"mysql://u:sEcReT@h/db?charset=latin1":                                 "unknown parameter",
+		"mysql://u:sEcReT@h/db?create=maybe":                                   "want true or false",
+		"mysql://u:sEcReT@h/db?tls=maybe":                                      "want true or false",
+		"mysql://u:sEcReT@h/db?tls=false&ca=x":                                 "tls=false",
+		"mysql://u:sEcReT@h/db?ca=/nonexistent":                                "no such file",
+		"mysql://u:sEcReT@h/db?prefix=a%60b":                                   "letters, digits and underscores",
+		strings.Replace(one.URL(one.Addr()), "test:test", "test:sEcReT", 1):    "check the user and the password",
+		strings.Replace(one.URL(one.Addr()), "/locks", "/nowhere", 1):          "the database does not exist",
+		strings.Replace(one.URL("127.0.0.1:1"), "test:test", "test:sEcReT", 1): refused,
 	} {
-		_, err := store.Open(t.Context(), test.url)
-		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "sEcReT") {
-			t.Errorf("%s: %v, want an ErrInvalid that says %q and no password", test.url, err, test.says)
-		}
-	}
-}
-
-func TestOpenTellsCausesApart(t *testing.T) {
-	for _, test := range []struct {
-		what, url, says string
-		invalid         bool
-	}{
-		{"wrong password", strings.Replace(one.URL(one.Addr()), "test:test", "test:sEcReT", 1), "check the user and the password", true},
-		{"no such database", strings.Replace(one.URL(one.Addr()), "/locks", "/nowhere", 1), "the database does not exist", true},
-		{"nobody listens", strings.Replace(one.URL("127.0.0.1:1"), "test:test", "test:sEcReT", 1), "refused", false},
-	} {
-		_, err := store.Open(limited(t), test.url)
-		if err == nil || errors.Is(err, store.ErrInvalid) != test.invalid || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "sEcReT") {
-			t.Errorf("%s: %v, want an error that says %q and no password; ErrInvalid: %t", test.what, err, test.says, test.invalid)
+		_, err := store.Open(limited(t), url)
+		if err == nil || errors.Is(err, store.ErrInvalid) == (says == refused) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "sEcReT") {
+			t.Errorf("%s: %v, want an error that says %q and no password", url, err, says)
 		}
 	}
 }
 
 func TestOpenReturnsWithItsContext(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and sends nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer silent.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -87,19 +74,13 @@ func TestAnEncryptedConnectionChecksTheServersCertificate(t *testing.T) {
 	}
 }
 
-func TestAMissingPoolIsInvalid(t *testing.T) {
-	if _, err := New(nil); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("New: %v, want ErrInvalid", err)
-	}
-	if err := Migrate(t.Context(), nil, ""); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("Migrate: %v, want ErrInvalid", err)
-	}
-}
-
-func TestMigrateChecksThePrefixBeforeItConnects(t *testing.T) {
+func TestAMissingPoolOrABadPrefixIsInvalid(t *testing.T) {
 	nowhere := poolOf(t, "", func(c *mysql.Config) { c.Addr = "127.0.0.1:1" })
-	if err := Migrate(t.Context(), nowhere, "a-b"); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("%v, want ErrInvalid", err)
+	_, err := New(nil)
+	for _, err := range []error{err, Migrate(t.Context(), nil, ""), Migrate(t.Context(), nowhere, "a-b")} {
+		if !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%v, want ErrInvalid", err)
+		}
 	}
 }
 
@@ -120,16 +101,11 @@ func TestAUserWithTooFewConnectionsIsRefused(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer s.Close()
 		r := request(user)
 		granted(t, s, r)
-		out, err := s.Renew(limited(t), []store.Renewal{renewal(r)})
-		if err != nil || out[0].Status != store.Extended {
-			t.Errorf("limit %d: %+v, %v", limit, out, err)
-		}
+		suites.Extended(t, s, r)
 		// On an application's pool, the application needs a connection too.
 		pool := poolOf(t, database, func(c *mysql.Config) { c.User, c.Passwd = user, "sEcReT" })
 		s.Close()

@@ -73,12 +73,9 @@ func (b *batchOf) release() (errs []error) {
 // begun returns how many transactions the session of a lane has begun, without single statements.
 func begun(t testing.TB, l *lane) (n int) {
 	t.Helper()
-	err := l.use(limited(t), func(ctx context.Context, c *conn) error {
+	must(t, l.use(limited(t), func(ctx context.Context, c *conn) error {
 		return c.QueryRowContext(ctx, "SHOW SESSION STATUS LIKE 'Com_begin'").Scan(new(string), &n)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return n
 }
 
@@ -104,11 +101,7 @@ func TestABatchOfFreeNamesIsGrantedInOneStatement(t *testing.T) {
 			t.Errorf("%d new names needed %d transactions", n, transactions)
 		}
 		first.checkTokens(nil)
-		for i, err := range first.release() {
-			if err != nil {
-				t.Errorf("%d names: release %d: %v", n, i, err)
-			}
-		}
+		must(t, errors.Join(first.release()...))
 		second := newBatch(t, s, n)
 		if transactions := second.acquire(); transactions != 0 {
 			t.Errorf("%d names with rows needed %d transactions", n, transactions)
@@ -157,11 +150,7 @@ func TestNamesAreGrantedWithoutPreparedStatements(t *testing.T) {
 	b := newBatch(t, s, 3)
 	b.acquire()
 	b.checkTokens(nil)
-	for i, err := range b.release() {
-		if err != nil {
-			t.Errorf("release %d: %v", i, err)
-		}
-	}
+	must(t, errors.Join(b.release()...))
 }
 
 func TestConcurrentRenewalsShareATransaction(t *testing.T) {
@@ -210,13 +199,7 @@ func TestBatchRefusesANameThatWasGrantedInTheSameMicrosecond(t *testing.T) {
 	db := connectTo(t, nil)
 	s, other := newIn(t, db), newIn(t, db)
 	for _, one := range []*Store{s, other} {
-		err := one.takes.use(limited(t), func(ctx context.Context, c *conn) error {
-			_, err := c.ExecContext(ctx, "SET SESSION timestamp = 1900000000.123456")
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		execIn(t, one.takes, "SET SESSION timestamp = 1900000000.123456")
 	}
 	b := newBatch(t, s, 3)
 	granted(t, other, request(b.requests[1].Name))
@@ -270,9 +253,7 @@ func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
 	<-migrated
 	for _, c := range calls {
 		page, err := s.List(limited(t), store.Query{Name: c.name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if (c.err == nil) != (len(page.Locks) == 1) {
 			t.Errorf("%s: %v, but %d holders", c.name, c.err, len(page.Locks))
 		}

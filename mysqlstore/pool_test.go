@@ -45,15 +45,11 @@ func TestLeasesAreRenewedWhileTheApplicationUsesAllOtherConnections(t *testing.T
 	db.SetMaxOpenConns(5)
 	c := suites.Client(t, newIn(t, db), holdfast.WithTTL(time.Second))
 	lease, err := c.Lock(t.Context(), "busy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	time.Sleep(time.Second) // until it has been renewed
 	for db.Stats().InUse < 5 {
 		conn, err := db.Conn(limited(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 	}
 	time.Sleep(3 * time.Second)
@@ -154,9 +150,7 @@ func TestTablesAreCreatedWithAutocommitOff(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			db := connectTo(t, func(c *mysql.Config) { c.Params = map[string]string{"autocommit": "0"} })
 			db.SetMaxIdleConns(-1) // otherwise the store could use the connection that has created the tables
-			if err := create(db); err != nil {
-				t.Fatal(err)
-			}
+			must(t, create(db))
 			s := newIn(t, poolOf(t, databaseOf(t, db), nil), NoCreate())
 			if r := request("n"); what == "New" {
 				refused(t, s, r)
@@ -178,12 +172,9 @@ func TestAStoreStaysInTheDatabaseOfNew(t *testing.T) {
 	conns := make([]*sql.Conn, 2)
 	for i := range conns {
 		var err error
-		if conns[i], err = db.Conn(limited(t)); err == nil {
-			_, err = conns[i].ExecContext(limited(t), "USE "+databaseOf(t, elsewhere))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		conns[i], err = db.Conn(limited(t))
+		must(t, err)
+		mustExec(t, conns[i], "USE "+databaseOf(t, elsewhere))
 	}
 	for _, c := range conns {
 		c.Close() // returns it to the pool

@@ -16,17 +16,20 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
+// execIn executes a statement in the session of a lane.
+func execIn(t testing.TB, l *lane, statement string) {
+	t.Helper()
+	must(t, l.use(limited(t), func(ctx context.Context, c *conn) error {
+		_, err := c.ExecContext(ctx, statement)
+		return err
+	}))
+}
+
 // setClock sets the clock of the sessions of a store.
 func setClock(t testing.TB, s *Store, by time.Duration) {
 	t.Helper()
 	for _, l := range []*lane{s.takes, s.gives} {
-		err := l.use(limited(t), func(ctx context.Context, c *conn) error {
-			_, err := c.ExecContext(ctx, fmt.Sprintf("SET SESSION timestamp = UNIX_TIMESTAMP(SYSDATE(6)) + %f", by.Seconds()))
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		execIn(t, l, fmt.Sprintf("SET SESSION timestamp = UNIX_TIMESTAMP(SYSDATE(6)) + %f", by.Seconds()))
 	}
 }
 
@@ -36,9 +39,7 @@ func sweepThrice(t testing.TB, s *Store) {
 	t.Helper()
 	for i := range 3 {
 		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
-		if err := s.sweepNow(limited(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.sweepNow(limited(t)))
 	}
 }
 
@@ -84,9 +85,7 @@ func TestTokensGrowIfTheClockIsSetBackBetweenTwoSweeps(t *testing.T) {
 	release(t, s, req)
 	for _, by := range []time.Duration{time.Millisecond, -time.Hour} {
 		setClock(t, s, by)
-		if err := s.sweepNow(limited(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.sweepNow(limited(t)))
 	}
 	setClock(t, other, -time.Hour)
 	if second := granted(t, other, request("n")); second.Token <= first.Token {
@@ -125,15 +124,9 @@ func TestASessionThatHangsWithNamesAddedOrRemovedStopsNoOtherNames(t *testing.T)
 	s := newIn(t, db)
 	mustExec(t, db, "INSERT INTO holdfast_names (name, last) VALUES ('new1', 1)")
 	tx, err := db.BeginTx(limited(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tx.Rollback()
-	for _, statement := range []string{"INSERT INTO holdfast_names (name, last) VALUES ('new0', 1)", "DELETE FROM holdfast_names WHERE name = 'new1'"} {
-		if _, err := tx.Exec(statement); err != nil {
-			t.Fatal(err)
-		}
-	}
+	mustExec(t, tx, "INSERT INTO holdfast_names (name, last) VALUES ('new0', 1)", "DELETE FROM holdfast_names WHERE name = 'new1'")
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
@@ -157,13 +150,9 @@ func TestTablesLockedByABackup(t *testing.T) {
 			held, waits := request("held"), queued("held")
 			granted(t, s, held)
 			backup, err := db.Conn(limited(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer backup.Close()
-			if _, err := backup.ExecContext(limited(t), lock); err != nil {
-				t.Fatal(err)
-			}
+			mustExec(t, backup, lock)
 			defer backup.ExecContext(limited(t), "UNLOCK TABLES")
 			for what, call := range map[string]func() error{
 				"Acquire":         func() error { _, err := s.Acquire(limited(t), request("new")); return err },
@@ -176,9 +165,7 @@ func TestTablesLockedByABackup(t *testing.T) {
 					t.Errorf("%s: %v after %v, want an error that says why", what, err, took)
 				}
 			}
-			if _, err := backup.ExecContext(limited(t), "UNLOCK TABLES"); err != nil {
-				t.Fatal(err)
-			}
+			mustExec(t, backup, "UNLOCK TABLES")
 			if got := refused(t, s, request("held")); got.Waiters != 0 {
 				t.Errorf("%d waiters, want none", got.Waiters)
 			}
@@ -224,9 +211,7 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 		tx := &transaction{s: frozen, c: c, entries: make(map[string]*entry)}
 		return tx.load(ctx, fmt.Sprintf(s.sql.lock, literal("n")))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := s.Acquire(limited(t), request("n")); err == nil {
 		t.Fatal("the row is not locked")
 	}

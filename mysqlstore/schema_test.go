@@ -19,9 +19,7 @@ import (
 func newIn(t testing.TB, db *sql.DB, opts ...Option) *Store {
 	t.Helper()
 	s, err := New(db, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -61,19 +59,13 @@ func TestPrefixesAreWorldsOfTheirOwn(t *testing.T) {
 func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 	db := connectTo(t, nil)
 	schema, err := Schema("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mustExec(t, db, schema)
 	name := databaseOf(t, db)
 	grants, err := Grants(name, "", "'"+name+"'@'%'")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	doc, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mustExec(t, db, "CREATE USER '"+name+"'@'%' IDENTIFIED BY 'little'")
 	defer mustExec(t, db, "DROP USER '"+name+"'@'%'")
 	for statement := range strings.SplitSeq(grants, ";\n") {
@@ -213,15 +205,11 @@ func TestARefusalChangesNothingBesideAnIncompatibleVersion(t *testing.T) {
 // The statements should run on MySQL 8 as well, which this test does not run.
 func TestStatementsHaveNothingThatOnlyMariaDBKnows(t *testing.T) {
 	schema, err := Schema("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := schema
 	for _, file := range []string{"sql.go", "sweep.go", "tx.go", "conn.go"} {
 		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text += string(source)
 	}
 	for _, word := range []string{`RETURNING`, `SET STATEMENT`, `CREATE SEQUENCE`, `NEXT VALUE`, `/\*M?!`, `tx_isolation`, `max_statement_time`, `idle_transaction_timeout`} {

@@ -73,9 +73,7 @@ func TestAWaiterThatWasNotWokenDoesNotOnlyKeepItsPlace(t *testing.T) {
 			c.waiting.Meta = "new"
 			refused(t, c.first, c.waiting)
 			page, err := c.holder.List(limited(t), store.Query{Limit: 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if meta := page.Locks[0].Waiters[0].Meta; meta != "new" {
 				t.Errorf("meta %q", meta)
 			}
@@ -161,9 +159,7 @@ func TestAWaiterThatIsToldToAskKeepsItsPlace(t *testing.T) {
 		_, err := conn.ExecContext(ctx, "COMMIT")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	after, rung := c.claim(t, c.waiting)
 	if kept := time.Duration(after-before) * time.Microsecond; kept < time.Second || !rung {
 		t.Errorf("its place was extended by %v, want 1s or more; told to ask: %v", kept, rung)

@@ -17,13 +17,9 @@ import (
 func lockRow(t testing.TB, db *sql.DB, name string) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(limited(t), nil)
-	if err == nil {
-		t.Cleanup(func() { tx.Rollback() })
-		_, err = tx.Exec("SELECT * FROM holdfast_names WHERE name = " + literal(name) + " FOR UPDATE")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	t.Cleanup(func() { tx.Rollback() })
+	mustExec(t, tx, "SELECT * FROM holdfast_names WHERE name = "+literal(name)+" FOR UPDATE")
 	return tx
 }
 
@@ -116,9 +112,7 @@ func TestLockedClaimsHoldUpTheirNameOnly(t *testing.T) {
 		}
 	}
 	lock := lockRow(t, db, "stuck")
-	if _, err := lock.Exec("UPDATE holdfast_claims SET rung = 1 WHERE name = 'stuck'"); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, lock, "UPDATE holdfast_claims SET rung = 1 WHERE name = 'stuck'")
 	mustExec(t, db, "UPDATE holdfast_claims SET until = since + 1 WHERE name = 'other' AND seq < 12")
 	release(t, holder, holding)
 	granted(t, s, last)
@@ -139,13 +133,9 @@ func TestLockedClaimsFailCallsOnTheirNameOnly(t *testing.T) {
 		refused(t, s, waiting[name])
 	}
 	lock, err := db.BeginTx(limited(t), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer lock.Rollback()
-	if _, err := lock.Exec("SELECT * FROM holdfast_claims WHERE name = 'stuck' FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, lock, "SELECT * FROM holdfast_claims WHERE name = 'stuck' FOR UPDATE")
 	send := func(what string, l *lane, waits bool, callOf func(name string) *call) {
 		t.Helper()
 		var calls []*call
@@ -173,20 +163,11 @@ func TestLockedClaimsFailCallsOnTheirNameOnly(t *testing.T) {
 	send("a release that wakes a waiter", holder.gives, true, func(name string) *call {
 		return releaseCall(name, holding[name].ID, store.Keep{})
 	})
-	if err := lock.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lock.Rollback())
 	release(t, holder, holding["stuck"])
 	for _, name := range names {
 		granted(t, s, waiting[name])
 	}
-}
-
-// lockWaits returns how often sessions of a server have waited for a row.
-func lockWaits(t testing.TB, db *sql.DB) (n int) {
-	t.Helper()
-	scan(t, db, "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'", new(string), &n)
-	return n
 }
 
 // A statement on some names does not wait for the row of another one, even if they are most of the
@@ -240,7 +221,8 @@ func TestARowThatIsLockedDelaysNoStatementOnOtherNames(t *testing.T) {
 				}
 			}
 			lockRow(t, db, test.lock)
-			before := lockWaits(t, db)
+			var before, after int // how often sessions of the server have waited for a row
+			scan(t, db, "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'", new(string), &before)
 			left := 2 // stuck and crowded
 			if test.do != nil {
 				test.do(t, s)
@@ -251,8 +233,8 @@ func TestARowThatIsLockedDelaysNoStatementOnOtherNames(t *testing.T) {
 			if strings.HasPrefix(test.lock, "unused") {
 				left++
 			}
-			if n := lockWaits(t, db) - before; n != 0 {
-				t.Errorf("waited for a row %d times", n)
+			if scan(t, db, "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'", new(string), &after); after != before {
+				t.Errorf("waited for a row %d times", after-before)
 			}
 			if n := countNames(t, db); n != left {
 				t.Errorf("%d rows are left, want %d", n, left)
@@ -291,9 +273,7 @@ func TestAProgramThatEndsSoonSweeps(t *testing.T) {
 			"DELETE FROM holdfast_names", "INSERT INTO holdfast_names (name, last) VALUES ('unused', 1)")
 		s := newIn(t, db)
 		granted(t, s, request(fmt.Sprint("n", i)))
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 		if countNames(t, db) == 1 { // that of the lock only
 			swept++
 		}
@@ -321,8 +301,6 @@ func TestAWaiterOfAStuckNameKeepsItsPlace(t *testing.T) {
 	if _, err := s.Acquire(limited(t), request("n")); !isLocked(err) || time.Since(begin) >= rowPatience*time.Second {
 		t.Errorf("a later call that needs the row: %v after %v", err, time.Since(begin))
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tx.Rollback())
 	refused(t, s, request("n"))
 }

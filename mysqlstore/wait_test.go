@@ -23,9 +23,8 @@ func TestAProcessThatWaitsForLongSendsFewStatements(t *testing.T) {
 		return s, c
 	}
 	_, holder := open()
-	if _, err := holder.Lock(t.Context(), "n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := holder.Lock(t.Context(), "n")
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
