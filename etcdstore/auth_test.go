@@ -10,7 +10,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
@@ -23,14 +22,7 @@ const rootPassword = "ROOT"
 // asRoot returns a client with all rights.
 func asRoot(t testing.TB, addr string) *clientv3.Client {
 	t.Helper()
-	root, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{addr}, Username: "root", Password: rootPassword, Logger: zap.NewNop(), DialTimeout: dialTimeout,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { root.Close() })
-	return root
+	return directAs(t, clientv3.Config{Endpoints: []string{addr}, Username: "root", Password: rootPassword})
 }
 
 // addUser creates a user with rights to a prefix.
@@ -47,9 +39,7 @@ func addUser(t testing.TB, root *clientv3.Client, name, prefix string, rights cl
 	if err == nil {
 		_, err = root.UserGrantRole(ctx, name, name)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 }
 
 // addLocks creates the user "locks" with the documented rights.
@@ -82,9 +72,7 @@ func handOff(t testing.TB, from, to *Store, name string) {
 func jwt(t testing.TB, ttl time.Duration) string {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("a secret for the signatures of one test"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(secret, []byte("a secret for the signatures of one test"), 0o600))
 	return fmt.Sprintf("--auth-token=jwt,priv-key=%s,sign-method=HS256,ttl=%v", secret, ttl)
 }
 
@@ -101,14 +89,12 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 		"a simple token expires": {[]string{fmt.Sprintf("--auth-token-ttl=%d", ttl/time.Second)}, expire},
 		"a signed token expires": {[]string{jwt(t, ttl)}, expire},
 		"the password is changed": {nil, func(t testing.TB, root *clientv3.Client) {
-			if _, err := root.UserChangePassword(suites.Limited(t), "locks", "PASSWORD"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := root.UserChangePassword(suites.Limited(t), "locks", "PASSWORD")
+			noError(t, err)
 		}},
 		"a role changes, with signed tokens": {[]string{jwt(t, time.Hour)}, func(t testing.TB, root *clientv3.Client) {
-			if _, err := root.RoleGrantPermission(suites.Limited(t), "locks", "x", "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := root.RoleGrantPermission(suites.Limited(t), "locks", "x", "", clientv3.PermissionType(clientv3.PermRead))
+			noError(t, err)
 		}},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -158,9 +144,8 @@ func TestAWaiterWhoseRightsAreRevokedGetsAnError(t *testing.T) {
 	must(t, near, suites.Request("a"), 0)
 	waiter := lock(suites.Client(t, opened(t, "locks:PASSWORD@"+server.Addr())), "a")
 	waiting(t, near, "a", 1)
-	if _, err := root.UserRevokeRole(suites.Limited(t), "locks", "locks"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := root.UserRevokeRole(suites.Limited(t), "locks", "locks")
+	noError(t, err)
 	select {
 	case err := <-waiter:
 		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "give it the rights") || strings.Contains(err.Error(), "PASSWORD") {

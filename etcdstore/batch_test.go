@@ -26,9 +26,8 @@ type sent = suites.LaterResult[*pb.TxnResponse]
 func gather(t *testing.T) *crowd {
 	proxy, s, _, look := behind(t)
 	c := &crowd{t: t, s: s, proxy: proxy, look: look}
-	if _, err := s.look(suites.Limited(t), claimKey{"a", store.NewID()}); err != nil { // to be connected
-		t.Fatal(err)
-	}
+	_, err := s.look(suites.Limited(t), claimKey{"a", store.NewID()}) // to be connected
+	noError(t, err)
 	proxy.ToServer.Hold()
 	for i := range maxFlying {
 		c.first = append(c.first, c.later(fmt.Sprint("first", i), write(fmt.Sprint("first", i), 0)))
@@ -67,9 +66,8 @@ func TestQueuedTransactionsAreSentInOneBatch(t *testing.T) {
 		all = append(all, c.later(name, write(name, 0)))
 	}
 	taken := c.later("taken", write("taken", 0))
-	if _, err := c.look.Put(t.Context(), "taken", ""); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.look.Put(t.Context(), "taken", "")
+	noError(t, err)
 	c.proxy.Heal()
 	for _, one := range c.first {
 		done(t, one)

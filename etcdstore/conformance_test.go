@@ -31,9 +31,7 @@ const (
 func openQuick(t testing.TB, url string, heartbeat time.Duration) *Store {
 	t.Helper()
 	u, err := store.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var s *Store
 	servers.Poll(t, patience, func() error { // on a busy machine there may be an election
 		s, err = openWith(context.Background(), u, config{heartbeat: heartbeat, minTTL: quick})
@@ -46,10 +44,14 @@ func openQuick(t testing.TB, url string, heartbeat time.Duration) *Store {
 // direct returns a client through which a test reads the servers.
 func direct(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: dialTimeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	return directAs(t, clientv3.Config{Endpoints: addrs})
+}
+
+func directAs(t testing.TB, config clientv3.Config) *clientv3.Client {
+	t.Helper()
+	config.Logger, config.DialTimeout = zap.NewNop(), dialTimeout
+	client, err := clientv3.New(config)
+	noError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -77,4 +79,12 @@ func TestMain(m *testing.M) {
 		f.Value.Set("6")
 	}
 	os.Exit(m.Run())
+}
+
+// noError ends the test if there is an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -22,9 +22,7 @@ func TestAPairCostsTwoWritesAndWaitingCostsNone(t *testing.T) {
 		before, err := look.Status(t.Context(), server.Addr())
 		call()
 		after, err2 := look.Status(t.Context(), server.Addr())
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(err, err2))
 		return int(after.RaftIndex - before.RaftIndex)
 	}
 	for _, mode := range []store.Mode{store.Exclusive, store.Shared} {
@@ -78,9 +76,7 @@ func TestKeysAreReused(t *testing.T) {
 				next = ask(waiter, suites.Queued(name), 1)
 			}
 			suites.Release(t, holder, held)
-			if err := waiter.Wait(suites.Limited(t), name, next.ID); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, waiter.Wait(suites.Limited(t), name, next.ID))
 			held = ask(waiter, next, 0)
 			holder, waiter = waiter, holder
 		}
@@ -89,9 +85,7 @@ func TestKeysAreReused(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	end, err := look.Put(ctx, "end", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	keys := make(map[string]int)
 	for resp := range look.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		for _, event := range resp.Events {

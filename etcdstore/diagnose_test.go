@@ -8,7 +8,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
@@ -53,9 +52,7 @@ func diagnoseOne(t *testing.T) {
 	if f := diagnosistest.Find(t, findings, "etcd.ttl"); !strings.Contains(f.Found, "2 s is granted as 3 s") {
 		t.Errorf("%+v", f)
 	}
-	if left := etcdtest.Residue(t, client); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
+	nothingLeft(t, client)
 
 	put := func(key string, n, size int) {
 		inParallel(n, func(i int) {
@@ -68,12 +65,9 @@ func diagnoseOne(t *testing.T) {
 	wantFindings(t, s, 30*time.Second, "etcd.members warning", "etcd.compaction warning")
 	put("large", 20, 1<<20)
 	deleted, err := client.Delete(t.Context(), "large", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Compact(t.Context(), deleted.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	_, err = client.Compact(t.Context(), deleted.Header.Revision, clientv3.WithCompactPhysical())
+	noError(t, err)
 	servers.Poll(t, patience, func() error { // the size in use is updated at the next commit
 		put("commit", 1, 1)
 		status, err := client.Status(t.Context(), server.Addr())
@@ -86,9 +80,7 @@ func diagnoseOne(t *testing.T) {
 	for i := 0; ; i++ { // free pages are used first
 		put(fmt.Sprint("more", i), 1, 1<<20)
 		status, err := client.Status(t.Context(), server.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if status.DbSize*100 > quota*(mostSize+2) {
 			break
 		}
@@ -142,9 +134,7 @@ func diagnoseLearner(t *testing.T) {
 	client := direct(t, server.Addr())
 	client.SetEndpoints(server.Addr(), learner.Addr())
 	s, err := New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer s.Close()
 	for _, f := range etcdSeen.Note(t, s.Diagnose(t.Context(), 30*time.Second)) {
 		if f.ID == "etcd.learner" && (f.Level == store.LevelFailure) != (f.Node == learner.Addr()) {

@@ -21,9 +21,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds the wait for events that should happen soon. Only a failing test waits that
-// long.
-const patience = 30 * time.Second
+const patience = suites.Patience
 
 func url(addrs ...string) string { return "etcd://" + strings.Join(addrs, ",") }
 
@@ -197,9 +195,7 @@ func lose(t *testing.T, proxy *faultproxy.Proxy, look *clientv3.Client, mark []b
 func deletion(t *testing.T, key string) []byte {
 	t.Helper()
 	mark, err := remove(key).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return mark
 }
 
@@ -254,10 +250,12 @@ func TestALostReplyToARenewalWithTokensIsNotALostLock(t *testing.T) {
 	proxy, far, near, look := behind(t)
 	req := suites.Request("a")
 	must(t, far, req, 0)
-	renewal := []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: 10}}
+	renewal := suites.Renewal(req)
+	renewal.Tokens = 10
+	renew := func(ctx context.Context) ([]store.Renewed, error) { return far.Renew(ctx, []store.Renewal{renewal}) }
 	write := []byte(req.ID.String()) // it is in the value of the key
-	lose(t, proxy, look, write, func(ctx context.Context) error { _, err := far.Renew(ctx, renewal); return err })
-	out := eventually(t, func(ctx context.Context) ([]store.Renewed, error) { return far.Renew(ctx, renewal) })
+	lose(t, proxy, look, write, func(ctx context.Context) error { _, err := renew(ctx); return err })
+	out := eventually(t, renew)
 	if out[0].Status != store.Extended || out[0].Tokens != 10 {
 		t.Errorf("%+v after a lost reply", out[0])
 	}
@@ -285,18 +283,6 @@ func TestNothingStaysOfAWaiterWhoseGrantGotNoReply(t *testing.T) {
 	}
 }
 
-// hold sends a call and keeps it in the network until Heal.
-func hold(proxy *faultproxy.Proxy, mark string, call func() error) <-chan error {
-	seen, done := make(chan struct{}), make(chan error, 1)
-	proxy.ToServer.When(func(b []byte) bool { return bytes.Contains(b, []byte(mark)) }, func() {
-		proxy.ToServer.Hold()
-		close(seen)
-	})
-	go func() { done <- call() }()
-	<-seen
-	return done
-}
-
 // In etcd (issue 22082), a repeated Unlock deleted a newer lock of the same session.
 func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 	t.Parallel()
@@ -314,10 +300,11 @@ func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 			proxy, far, near, _ := behind(t)
 			old, newer := suites.Request("a"), suites.Request("a")
 			must(t, far, old, 0)
-			ended := hold(proxy, "lock/a", func() error { return end(far, old.ID) })
-			if err := near.Break(suites.Limited(t), "a", old.ID); err != nil {
-				t.Fatal(err)
-			}
+			seen, ended := make(chan struct{}), make(chan error, 1)
+			proxy.ToServer.When(has([]byte("lock/a")), func() { proxy.ToServer.Hold(); close(seen) })
+			go func() { ended <- end(far, old.ID) }()
+			<-seen
+			noError(t, near.Break(suites.Limited(t), "a", old.ID))
 			must(t, near, newer, 0)
 			proxy.Heal()
 			if err := <-ended; err != nil {
@@ -360,10 +347,12 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	must(t, s, holder, 0)
 	must(t, s, dead, 1)
 	must(t, s, live, 2)
-	c, _ := s.claim(claimKey{"a", dead.ID})
-	if _, err := look.Revoke(suites.Limited(t), clientv3.LeaseID(c.place.id)); err != nil {
-		t.Fatal(err)
+	revoke := func() {
+		c, _ := s.claim(claimKey{"a", dead.ID})
+		_, err := look.Revoke(suites.Limited(t), clientv3.LeaseID(c.place.id))
+		noError(t, err)
 	}
+	revoke()
 	must(t, s, live, 1)
 	suites.Release(t, s, holder)
 	must(t, s, dead, 2) // it is at the end of the queue, although the name is free
@@ -379,10 +368,7 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	if a.snap, err = s.look(suites.Limited(t), a.key); err != nil {
 		t.Fatal(err)
 	}
-	c, _ = s.claim(a.key)
-	if _, err := look.Revoke(suites.Limited(t), clientv3.LeaseID(c.place.id)); err != nil {
-		t.Fatal(err)
-	}
+	revoke()
 	if _, done, err := a.decide(suites.Limited(t)); done || err != nil {
 		t.Errorf("granted with a lease that was over: %v", err)
 	}
@@ -420,9 +406,7 @@ func TestAWaitSurvivesCompaction(t *testing.T) {
 		if err == nil {
 			_, err = look.Compact(suites.Limited(t), resp.Header.Revision)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	woken := func() {
 		t.Helper()
@@ -449,7 +433,7 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	req := suites.Request("a")
 	spare := leased(t, far, req.TTL)
 	far.pool.push(spare) // so that the request needs no other
-	proxy.Abandon(t, func(b []byte) bool { return bytes.Contains(b, []byte("lock/a")) }, func(ctx context.Context) error {
+	proxy.Abandon(t, has([]byte("lock/a")), func(ctx context.Context) error {
 		_, err := far.Acquire(ctx, req)
 		return err
 	}, func() {})
@@ -457,14 +441,10 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 		t.Fatal("the lease of a request without a reply is not marked as unsure")
 	}
 	// Undo the request as the handle would, but over the direct connection.
-	if err := near.Leave(suites.Limited(t), "a", req.ID); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, near.Leave(suites.Limited(t), "a", req.ID))
 	near.revoke(suites.Limited(t), spare.id)
 	proxy.Heal()
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "b", store.NewID()) })
-	if left := etcdtest.Residue(t, look); len(left) > 0 {
-		t.Errorf("left on the server: %q", left)
-	}
+	nothingLeft(t, look)
 	must(t, near, suites.Request("a"), 0)
 }

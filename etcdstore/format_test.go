@@ -26,16 +26,13 @@ func TestARecordOfALaterFormatIsRefusedAndLeftAlone(t *testing.T) {
 		"no JSON": {name + "e", "\x02something"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			if _, err := client.Put(t.Context(), kv[0], kv[1]); err != nil {
-				t.Fatal(err)
-			}
+			_, err := client.Put(t.Context(), kv[0], kv[1])
+			noError(t, err)
 			defer client.Delete(suites.Limited(t), kv[0])
 			s := openQuick(t, "etcd://"+addr, quickBeat)
 			suites.UnknownFormat(t, s, func() (list []string) {
 				resp, err := client.Get(suites.Limited(t), name, clientv3.WithPrefix())
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, err)
 				for _, kv := range resp.Kvs {
 					list = append(list, fmt.Sprint(kv))
 				}
@@ -68,9 +65,7 @@ func TestFormats(t *testing.T) {
 			Open: func(t testing.TB) store.Store { return openQuick(t, "etcd://"+addr, slowBeat) },
 			Dump: func(t testing.TB) (lines []string) {
 				resp, err := client.Get(t.Context(), defaultPrefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, err)
 				for _, kv := range resp.Kvs {
 					key := strings.Replace(string(kv.Key), strconv.FormatInt(kv.Lease, 16), "LEASE", 1)
 					lines = append(lines, suites.QuoteFields(key, string(kv.Value)))
@@ -84,9 +79,7 @@ func TestFormats(t *testing.T) {
 					if err == nil {
 						_, err = client.Put(t.Context(), strings.Replace(kv[0], "LEASE", strconv.FormatInt(int64(lease.ID), 16), 1), kv[1], clientv3.WithLease(lease.ID))
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					noError(t, err)
 				}
 			},
 		}

@@ -24,10 +24,9 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	held, reader, changed, waiter, left := suites.Request("a"), suites.Request("b"), suites.Request("c"), suites.Queued("a"), suites.Queued("a")
 	writer := suites.Request("d")
 	reader.Mode = store.Shared
-	must(t, s, held, 0)
-	must(t, s, reader, 0)
-	must(t, s, changed, 0)
-	must(t, s, writer, 0)
+	for _, req := range []store.Request{held, reader, changed, writer} {
+		must(t, s, req, 0)
+	}
 	must(t, s, waiter, 1)
 	must(t, s, left, 2)
 	for {
@@ -35,9 +34,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 		if errors.Is(err, rpctypes.ErrNoSpace) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	out, err := s.Renew(suites.Limited(t), []store.Renewal{
 		{Name: "a", ID: held.ID, TTL: held.TTL, Mode: held.Mode},
@@ -75,13 +72,11 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 func TestAFullServerReleasesThoughABatchAlsoAcquires(t *testing.T) {
 	t.Parallel()
 	c := gather(t)
-	if _, err := c.look.Put(t.Context(), "held", ""); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.look.Put(t.Context(), "held", "")
+	noError(t, err)
 	alarm := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}
-	if _, err := pb.NewMaintenanceClient(c.look.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
-		t.Fatal(err)
-	}
+	_, err = pb.NewMaintenanceClient(c.look.ActiveConnection()).Alarm(t.Context(), alarm)
+	noError(t, err)
 	acquire := c.later("a", write("a", 0))
 	release := c.later("held", &pb.TxnRequest{
 		Compare: []*pb.Compare{nothingNew("held", "helf", math.MaxInt64-1)},

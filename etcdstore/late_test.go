@@ -78,9 +78,7 @@ func TestALateRequestOfAWaiterIsNotGrantedAfterItsGrantIsBroken(t *testing.T) {
 	suites.Release(t, b.other, holder)
 	b.delay(r)
 	must(t, b.s, r, 0) // it has kept its place
-	if err := b.other.Break(suites.Limited(t), "a", r.ID); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, b.other.Break(suites.Limited(t), "a", r.ID))
 	must(t, b.other, next, 0)
 	suites.Release(t, b.other, next)
 	b.arrive()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast"
@@ -21,9 +22,7 @@ import (
 func leased(t testing.TB, s *Store, ttl time.Duration) *lease {
 	t.Helper()
 	l, err := s.lease(suites.Limited(t), ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return l
 }
 
@@ -79,8 +78,7 @@ func TestConcurrentRenewalsAndReleasesDoNotShareALease(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := s.Renew(suites.Limited(t), []store.Renewal{renewal})
-			if err != nil {
+			if _, err := s.Renew(suites.Limited(t), []store.Renewal{renewal}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -103,8 +101,14 @@ func TestConcurrentRenewalsAndReleasesDoNotShareALease(t *testing.T) {
 		}
 	}
 	s.Close()
+	nothingLeft(t, look)
+}
+
+// nothingLeft expects that no keys and leases are on the server.
+func nothingLeft(t testing.TB, look *clientv3.Client) {
+	t.Helper()
 	if left := etcdtest.Residue(t, look); len(left) > 0 {
-		t.Errorf("left on the server: %q", left)
+		t.Errorf("%d left on the server: %q", len(left), left)
 	}
 }
 
@@ -216,9 +220,7 @@ func TestCallersWithLittleTimeLeaveNoLeases(t *testing.T) {
 	}
 	c.Close()
 	far.Close()
-	if left := etcdtest.Residue(t, look); len(left) > 0 {
-		t.Errorf("%d left on the server: %q", len(left), left)
-	}
+	nothingLeft(t, look)
 }
 
 // A request got lost with its connection, and nothing undoes it before the store is closed.
@@ -275,8 +277,7 @@ func TestCloseRevokesALeaseThatCouldNotBeRevokedEarlier(t *testing.T) {
 			s.recycle(t.Context(), other)
 		}
 		s.Close()
-		if left := etcdtest.Residue(t, look); len(left) > 0 {
-			t.Errorf("a lease %s: left on the server: %q", what, left)
-		}
+		t.Log("a lease " + what)
+		nothingLeft(t, look)
 	}
 }

@@ -55,9 +55,7 @@ func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(to, text, 0o600)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 		}
 	}
 	dir := t.TempDir()
@@ -101,9 +99,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 func documentedRights(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	_, rest, ok := strings.Cut(string(text), "role grant-permission --prefix locks readwrite ")
 	if !ok {
 		t.Fatal("no rights in doc.go")
@@ -136,9 +132,7 @@ func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never replies
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer silent.Close()
 	for _, login := range []string{"", "user:secret@"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -155,9 +149,7 @@ func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 // The store would write its keys outside of the namespace.
 func TestNewRefusesANamespacedClient(t *testing.T) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer client.Close()
 	kv, lease, watcher := client.KV, client.Lease, client.Watcher
 	for part, replace := range map[string]func(){
@@ -172,9 +164,7 @@ func TestNewRefusesANamespacedClient(t *testing.T) {
 		client.KV, client.Lease, client.Watcher = kv, lease, watcher
 	}
 	s, err := New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s.Close()
 }
 
@@ -183,13 +173,9 @@ func TestNewUsesTheClientOfTheProgramAndDoesNotCloseIt(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	client := direct(t, server.Addr())
 	one, err := New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	two, err := New(client, Prefix("/other/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, mistake := range []func() (*Store, error){
 		func() (*Store, error) { return New(nil) },
 		func() (*Store, error) { return New(client, Prefix("a\nb")) },

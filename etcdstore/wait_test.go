@@ -88,9 +88,7 @@ func TestOlderNewsDoNotHideAChange(t *testing.T) {
 	id, watches := state.ids[0], state.watches
 	w.mu.Unlock()
 	for _, revision := range []int64{3000, 1000} {
-		if err := w.received(stream, &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: revision}, WatchId: id}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.received(stream, &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: revision}, WatchId: id}))
 	}
 	w.expect(key, watches, 2000)
 	if err := s.Wait(within(t, 100*time.Millisecond), "a", waiter.ID); err != nil {
@@ -112,13 +110,8 @@ func TestOnlyTheNextWaiterIsWoken(t *testing.T) {
 		must(t, s, h, 0)
 		w := queued(t, s, "mark", 1)[0]
 		suites.Release(t, s, h)
-		err := s.Wait(suites.Limited(t), "mark", w.ID)
-		if err == nil {
-			err = s.Leave(suites.Limited(t), "mark", w.ID)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.Wait(suites.Limited(t), "mark", w.ID))
+		suites.Leave(t, s, w)
 	}
 	check := func(what string, from, want int) {
 		t.Helper()
@@ -135,9 +128,7 @@ func TestOnlyTheNextWaiterIsWoken(t *testing.T) {
 	must(t, s, queue[0], 0)
 	check("granted", 1, 1)
 	must(t, s, queue[1], 1)
-	if err := s.Leave(suites.Limited(t), "a", queue[2].ID); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Leave(suites.Limited(t), "a", queue[2].ID))
 	check("left", 3, 3)
 }
 
@@ -192,15 +183,12 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 		ops = append(ops, clientv3.OpPut(s.keys.key("a", kindWaiting, int64(i+1)), string(value)))
 	}
 	for batch := range slices.Chunk(ops, 100) {
-		if _, err := client.Txn(t.Context()).Then(batch...).Commit(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.Txn(t.Context()).Then(batch...).Commit()
+		noError(t, err)
 	}
 	count := func() int64 {
 		resp, err := client.Get(t.Context(), s.queue("a"), clientv3.WithRange(s.keys.behind("a")), clientv3.WithCountOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return resp.Count
 	}
 	_, err := s.Acquire(t.Context(), suites.Queued("a"))
@@ -211,9 +199,8 @@ func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
 		t.Errorf("%d requests in the queue, want %d", n, wake.MaxQueue)
 	}
 	must(t, s, first, 1) // those who wait already are not affected
-	if _, err := client.Delete(t.Context(), s.keys.key("a", kindWaiting, 1)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Delete(t.Context(), s.keys.key("a", kindWaiting, 1))
+	noError(t, err)
 	must(t, s, suites.Queued("a"), wake.MaxQueue)
 }
 
