@@ -33,9 +33,7 @@ func TestRenewalsOfSingleGrantsShareStatements(t *testing.T) {
 	s := newIn(t, pool)
 	hold := func() func() {
 		conn, err := pgstore.Pool(s).Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return conn.Release
 	}
 	const most = 4 // two alone, the others in batches of up to 64

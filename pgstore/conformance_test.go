@@ -15,9 +15,7 @@ func harness(p *servers.Postgres, url string) storetest.Harness {
 	return storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			s, err := store.Open(context.Background(), url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			pgstore.SetHeartbeat(s.(*pgstore.Store), 2*time.Second)
 			return s
 		},

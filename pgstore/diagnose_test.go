@@ -36,14 +36,10 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 		Password: true, Config: []string{"max_connections=30", "tcp_keepalives_idle=60"},
 	})
 	owner := p.URL()
-	if s := open(t, owner); s == nil {
-		t.Fatal("no schema")
-	}
+	open(t, owner) // creates the schema
 	p.Must("CREATE ROLE app LOGIN PASSWORD 'SECRET'")
 	grants, err := pgstore.Grants("", "app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Must(grants)
 	app := "postgres://app:SECRET@" + p.Addr() + "/postgres?sslmode=disable"
 	var seen diagnosistest.Record
@@ -96,26 +92,18 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 		configure(t, p, "synchronous_standby_names", "")
 	})
 	t.Run("old snapshot", func(t *testing.T) {
-		exec := func(conn *pgx.Conn, sql string) {
-			if _, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-				t.Fatal(err)
-			}
-		}
 		old, busy := connect(t, owner), connect(t, owner)
-		exec(old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
-		exec(busy, "SET synchronous_commit = off")
-		exec(busy, "DO $$ BEGIN FOR i IN 1 .. 100001 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$")
+		exec(t, old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+		exec(t, busy, "SET synchronous_commit = off")
+		exec(t, busy, "DO $$ BEGIN FOR i IN 1 .. 100001 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$")
 		seen.Look(t, app, 30*time.Second, "postgres.old-snapshot warning")
-		exec(old, "ROLLBACK")
+		exec(t, old, "ROLLBACK")
 		seen.Look(t, app, 30*time.Second)
 	})
 	t.Run("queue of notifications", func(t *testing.T) {
 		conn := connect(t, owner)
-		for _, sql := range []string{"LISTEN something", "BEGIN", "SELECT 1"} {
-			if _, err := conn.Exec(t.Context(), sql); err != nil {
-				t.Fatal(err)
-			}
-		}
+		exec(t, conn, "LISTEN something")
+		exec(t, conn, "BEGIN; SELECT 1")
 		p.Must("SELECT count(pg_notify('something', i || repeat('x', 7900))) FROM generate_series(1, 12000) i")
 		seen.Look(t, app, 30*time.Second, "postgres.notify-queue warning")
 	})
@@ -126,11 +114,16 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 func connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close(context.Background()) })
 	return conn
+}
+
+// exec runs statements on a connection.
+func exec(t testing.TB, conn *pgx.Conn, statements string) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), statements, pgx.QueryExecModeSimpleProtocol)
+	must(t, err)
 }
 
 func TestDiagnoseAfterCloseIsUnknown(t *testing.T) {

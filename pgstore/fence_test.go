@@ -28,9 +28,7 @@ func fenceDatabase(t *testing.T, pools map[*sql.DB]*pgxpool.Pool) suites.FenceDa
 			name := fmt.Sprintf("fence%d", databases.Add(1))
 			p.Must("CREATE DATABASE " + name)
 			pool, err := pgxpool.New(t.Context(), "postgres://postgres@"+p.Addr()+"/"+name+"?sslmode=disable")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(pool.Close)
 			db := stdlib.OpenDBFromPool(pool)
 			t.Cleanup(func() { db.Close() })

@@ -25,9 +25,7 @@ func TestFormats(t *testing.T) {
 			Open: func(t testing.TB) store.Store { return open(t, p.URL()) },
 			Dump: func(t testing.TB) []string {
 				schema, err := pgstore.Schema("")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				lines := []string{strings.TrimSpace(comments.ReplaceAllString(schema, "\n"))}
 				for _, table := range []string{"names", "holders", "waiters", "ended"} {
 					const query = `SELECT format('INSERT INTO holdfast.%[1]s SELECT * FROM json_populate_record(NULL::holdfast.%[1]s, %%L);', row_to_json(r)) FROM holdfast.%[1]s r ORDER BY r`

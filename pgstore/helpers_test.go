@@ -73,9 +73,7 @@ func server(t testing.TB) *servers.Postgres {
 func open(t testing.TB, url string) store.Store {
 	t.Helper()
 	s, err := store.Open(context.Background(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -90,14 +88,10 @@ func newPool(t testing.TB, url string, conns int32) *pgxpool.Pool {
 func poolWith(t testing.TB, url string, change func(config *pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	change(config)
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -120,9 +114,15 @@ func openStore(t testing.TB, url string) *pgstore.Store { return open(t, url).(*
 func newIn(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore.Store {
 	t.Helper()
 	s, err := pgstore.New(pool, opts...)
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return s
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
@@ -21,70 +22,66 @@ import (
 
 // A lateBed delays one request of a store in a proxy. Later connections avoid the proxy.
 type lateBed struct {
-	t      *testing.T
-	p      *servers.Postgres
-	proxy  *faultproxy.Proxy
-	direct atomic.Bool
-	s      *pgstore.Store // connects through the proxy until direct is set
-	other  store.Store    // connects directly
-	open   int            // connections through the proxy
+	suites.LateBed
+	p     *servers.Postgres
+	proxy *faultproxy.Proxy
+	s     *pgstore.Store // LateBed.S
 }
 
 const lateSchema = "late"
 
+// through returns a dialer that connects through a proxy until direct is set.
+func through(proxy *faultproxy.Proxy, direct *atomic.Bool) pgconn.DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if !direct.Load() {
+			addr = proxy.Addr()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+}
+
 // newLateBed opens the given number of connections through the proxy.
 func newLateBed(t *testing.T, conns int) *lateBed {
-	b := &lateBed{t: t, p: server(t)}
+	b, direct := &lateBed{p: server(t)}, new(atomic.Bool)
 	b.proxy = faultproxy.Start(t, b.p.Addr())
-	b.other = open(t, b.p.URL()+"&schema="+lateSchema)
-	pool := poolWith(t, b.p.URL(), func(config *pgxpool.Config) {
+	b.Other = open(t, b.p.URL()+"&schema="+lateSchema)
+	b.s = newIn(t, poolWith(t, b.p.URL(), func(config *pgxpool.Config) {
 		config.MaxConns = 8
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // the first message is the whole request
-		config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if !b.direct.Load() {
-				addr = b.proxy.Addr()
-			}
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		}
-	})
-	b.s = newIn(t, pool, pgstore.InSchema(lateSchema))
+		config.ConnConfig.DialFunc = through(b.proxy, direct)
+	}), pgstore.InSchema(lateSchema))
+	b.S = b.s
 	for range conns {
 		conn, err := pgstore.Pool(b.s).Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Release()
 	}
+	open := 0 // connections through the proxy
+	b.Delay = func(r store.Request) {
+		t.Helper()
+		b.proxy.Abandon(t, func(request []byte) bool { return bytes.Contains(request, []byte(r.Name)) }, func(ctx context.Context) error {
+			_, err := b.s.Acquire(ctx, r)
+			return err
+		}, func() {
+			open = b.proxy.Open()
+			direct.Store(true)
+		})
+	}
+	b.Arrive = func() { // The server then closes the connection, because the client has closed its side.
+		t.Helper()
+		b.proxy.Heal()
+		eventually(t, "the late request is still in flight", func() bool { return b.proxy.Open() < open })
+	}
 	return b
-}
-
-// delay acquires a name, and gives up while the request is in the proxy.
-func (b *lateBed) delay(r store.Request) {
-	b.t.Helper()
-	b.proxy.Abandon(b.t, func(request []byte) bool { return bytes.Contains(request, []byte(r.Name)) }, func(ctx context.Context) error {
-		_, err := b.s.Acquire(ctx, r)
-		return err
-	}, func() {
-		b.open = b.proxy.Open()
-		b.direct.Store(true)
-	})
-}
-
-// arrive lets the request arrive, and waits until the server has executed it. The server then
-// closes the connection, because the client has closed its side.
-func (b *lateBed) arrive() {
-	b.t.Helper()
-	b.proxy.Heal()
-	eventually(b.t, "the late request is still in flight", func() bool { return b.proxy.Open() < b.open })
 }
 
 func TestLateRequestsAreNotGranted(t *testing.T) {
 	suites.Late(t, func(t *testing.T) *suites.LateBed {
 		b := newLateBed(t, 1)
-		granted(t, b.other, request("listen"))
+		granted(t, b.Other, request("listen"))
 		waiter := queued(t, b.s, "listen") // from here on it listens through the proxy
 		leave(t, b.s, waiter)
-		return &suites.LateBed{S: b.s, Other: b.other, Delay: b.delay, Arrive: b.arrive}
+		return &b.LateBed
 	})
 }
 
@@ -103,40 +100,40 @@ func TestALateRequestOfABatchIsNotGrantedAfterItsLeave(t *testing.T) {
 	}
 	eventually(t, "the first calls are not in flight", func() bool { return pgstore.InFlight(b.s) == 2 })
 	r := request("late")
-	b.delay(r)
+	b.Delay(r)
 	// It has to wait for one of the calls in flight, whose time limit may be over no sooner than its own.
 	eventually(t, "Leave has no reply", func() bool { return b.s.Leave(suites.Limited(t), r.Name, r.ID) == nil })
 	b.proxy.Heal()
 	busy.Wait()
 	eventually(t, "the late request is still in flight", func() bool { return pgstore.InFlight(b.s) == 0 })
-	granted(t, b.other, request("late"))
+	granted(t, b.Other, request("late"))
 }
 
 func TestALateHeartbeatOfAWaiterDoesNotBringItBack(t *testing.T) {
 	b := newLateBed(t, 1)
 	holder := request("waiter")
-	granted(t, b.other, holder)
+	granted(t, b.Other, holder)
 	r := suites.Queued("waiter")
 	refused(t, b.s, r)
-	b.delay(r)
+	b.Delay(r)
 	leave(t, b.s, r)
-	release(t, b.other, holder)
-	b.arrive()
-	granted(t, b.other, request("waiter"))
+	release(t, b.Other, holder)
+	b.Arrive()
+	granted(t, b.Other, request("waiter"))
 }
 
 // Records of late requests expire after a minute, and the name is plain again.
 func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t, 1)
 	r := request("noted")
-	b.delay(r)
+	b.Delay(r)
 	leave(t, b.s, r)
-	b.arrive()
+	b.Arrive()
 	if n := number(t, b.p, "SELECT count(*) FROM late.ended WHERE until BETWEEN late.now_us() + 50000000 AND late.now_us() + 60000000"); n != 1 {
 		t.Errorf("%d notes for a minute, want one", n)
 	}
 	b.p.Must("UPDATE late.ended SET until = 0")
-	pair(t, b.other, "noted")
+	pair(t, b.Other, "noted")
 	if left := rows(t, b.p, lateSchema); left != nil {
 		t.Errorf("left: %q", left)
 	}
@@ -153,7 +150,7 @@ func TestARenewalThatIsGivenUpReturnsWhatWasRenewed(t *testing.T) {
 	renewals := make([]store.Renewal, n)
 	for i := range renewals {
 		r := request(fmt.Sprintf("many/%03d/", i))
-		granted(t, b.other, r)
+		granted(t, b.Other, r)
 		renewals[i] = renewal(r)
 	}
 	var out []store.Renewed

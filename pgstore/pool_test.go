@@ -33,7 +33,7 @@ func TestAHandlerForNotificationsOfThePoolDoesNotMatter(t *testing.T) {
 	granted(t, s, holder)
 	next := waitFor(s, queued(t, s, "handler"))
 	release(t, s, holder)
-	wantPushed(t, next)
+	must(t, <-next)
 }
 
 // The application may decode JSON in its own way on its connections.
@@ -89,9 +89,7 @@ func TestSixteenClientsWithDefaultPoolsFitOnADefaultServer(t *testing.T) {
 		eventually(t, "a client cannot listen", func() bool { return pgstore.Pushed(s) })
 	}
 	config, _, err := pgstore.PoolConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	end := inSession(t, p.URL(), "LOCK TABLE holdfast.names") // so that calls take long
 	var wg sync.WaitGroup
 	calls := 0
@@ -153,9 +151,7 @@ func TestAnApplicationThatUsesUpItsPoolLosesNothing(t *testing.T) {
 	s := newIn(t, pool)
 	for range 2 {
 		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Release()
 	}
 	pair(t, s, "n")

@@ -50,9 +50,7 @@ func TestWithoutCreateAMissingSchemaIsAnErrorThatSaysWhatToDo(t *testing.T) {
 func TestThePrintedSchemaIsTheCreatedOne(t *testing.T) {
 	p := server(t)
 	text, err := pgstore.Schema("printed")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Must(text)
 	s := open(t, p.URL()+"&schema=printed&create=false")
 	granted(t, s, request("n"))
@@ -74,9 +72,7 @@ func TestARoleWithTheDocumentedGrantsCanLockAndNothingElse(t *testing.T) {
 	p := server(t)
 	admin := open(t, p.URL()+"&schema=narrow")
 	grants, err := pgstore.Grants("narrow", "narrow app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Must(`CREATE ROLE "narrow app" LOGIN; CREATE ROLE stranger LOGIN; ` + grants)
 	as := func(role string) string {
 		return strings.Replace(p.URL(), "postgres@", role+"@", 1) + "&schema=narrow"
@@ -134,9 +130,7 @@ func TestTheRightsOfOtherObjectsInTheSchemaStayAsTheyAre(t *testing.T) {
 		CREATE FUNCTION theirs.secret() RETURNS int LANGUAGE sql AS 'SELECT 1'; REVOKE ALL ON FUNCTION theirs.secret FROM PUBLIC`)
 	open(t, p.URL()+"&schema=theirs")
 	grants, err := pgstore.Grants("theirs", "narrow app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Must(grants)
 	for query, want := range map[string]string{
 		"has_table_privilege('stranger', 'theirs.readable', 'SELECT')":           "t",
@@ -193,9 +187,7 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 
 	// Version 2 has another column, and functions of its own beside those of version 1.
 	text, err := pgstore.Schema("versions")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	migration := "BEGIN; SET LOCAL search_path = versions; ALTER TABLE names ADD COLUMN note text NOT NULL DEFAULT 'new';"
 	for _, f := range []string{"acquire", "release", "one", "call", "list", "version"} {
 		from := strings.Index(text, "CREATE FUNCTION "+f+"_v1")

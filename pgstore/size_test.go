@@ -3,7 +3,6 @@ package pgstore_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -22,9 +21,7 @@ import (
 func number(t testing.TB, p *servers.Postgres, query string) int {
 	t.Helper()
 	n, err := strconv.Atoi(p.Value(query))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -40,9 +37,7 @@ func TestManyClientsLoseNoUpdateAndSeeNoDeadlock(t *testing.T) {
 		all = append(all, client(t, open(t, p.URL()+"&pool_max_conns=2")))
 	}
 	db, err := sql.Open("pgx", p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	db.SetMaxOpenConns(16)
 	done := suites.Updates(t, db, sqlfence.PostgreSQL("public"), all, names, d)
@@ -63,22 +58,17 @@ func TestManyClientsLoseNoUpdateAndSeeNoDeadlock(t *testing.T) {
 func TestUnusedNamesAreRemovedAndTheirTokensGrow(t *testing.T) {
 	p := server(t)
 	s := open(t, p.URL()+"&schema=unused")
-	use := func(name string, floor int64) int64 {
-		r := request(name)
-		r.Floor = floor
-		token := granted(t, s, r).Token
-		release(t, s, r)
-		return token
-	}
-	ahead := time.Now().Add(time.Hour).UnixMicro() // as if the clock had been set back since
-	before := use("name0", ahead)
+	ahead := request("name0")
+	ahead.Floor = time.Now().Add(time.Hour).UnixMicro() // as if the clock had been set back since
+	before := granted(t, s, ahead).Token
+	release(t, s, ahead)
 	for i := 1; i < 500; i++ {
-		use(fmt.Sprint("name", i), 0)
+		pair(t, s, fmt.Sprint("name", i))
 	}
 	p.Must("UPDATE unused.names SET used = used - 10000000") // as if some seconds had passed
 	eventually(t, "rows of unused names are left", func() bool {
 		for i := range 200 {
-			use(fmt.Sprint("busy", i), 0)
+			pair(t, s, fmt.Sprint("busy", i))
 		}
 		p.Must("UPDATE unused.names SET used = used - 10000000 WHERE name LIKE 'busy%'")
 		return number(t, p, "SELECT count(*) FROM unused.names WHERE name LIKE 'name%'") == 0
@@ -86,7 +76,7 @@ func TestUnusedNamesAreRemovedAndTheirTokensGrow(t *testing.T) {
 	if n := number(t, p, "SELECT count(*) FROM unused.names"); n > 500 {
 		t.Errorf("%d rows although nothing is held", n)
 	}
-	if after := use("name0", 0); after <= before {
+	if after := pair(t, s, "name0"); after <= before {
 		t.Errorf("token %d after the row was removed, before it was %d", after, before)
 	}
 }
@@ -123,13 +113,7 @@ func TestATokenIsAboveTheFloorThatWasRaisedDuringTheCall(t *testing.T) {
 		eventually(t, "the call waits for too long", func() bool {
 			ahead := time.Now().Add(time.Hour).UnixMicro()
 			conn := connect(t, p.URL())
-			exec := func(sql string, arguments ...any) {
-				if _, err := conn.Exec(t.Context(), sql, arguments...); err != nil {
-					t.Fatal(err)
-				}
-			}
-			exec("BEGIN")
-			exec("INSERT INTO holdfast.names (name, highest, used) VALUES ($1, $2, 0)", r.Name, ahead)
+			exec(t, conn, fmt.Sprintf("BEGIN; INSERT INTO holdfast.names (name, highest, used) VALUES ('%s', %d, 0)", r.Name, ahead))
 			var answer store.Answer
 			done := make(chan error, 1)
 			go func() {
@@ -140,9 +124,8 @@ func TestATokenIsAboveTheFloorThatWasRaisedDuringTheCall(t *testing.T) {
 			eventually(t, "the call does not wait", func() bool {
 				return len(done) > 0 || number(t, p, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") > 0
 			})
-			exec("DELETE FROM holdfast.names WHERE name = $1", r.Name)
-			exec("UPDATE holdfast.meta SET floor = $1", ahead)
-			exec("COMMIT")
+			exec(t, conn, "DELETE FROM holdfast.names WHERE name = '"+r.Name+"'")
+			exec(t, conn, fmt.Sprintf("UPDATE holdfast.meta SET floor = %d; COMMIT", ahead))
 			err := <-done
 			if err == nil && answer.Token <= ahead {
 				t.Errorf("%v: token %d after %d", mode, answer.Token, ahead)
@@ -170,15 +153,8 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	if n := number(t, p, "SELECT count(*) FROM high.names WHERE name LIKE 'other%'"); n > 90 {
 		t.Fatalf("%d rows of other names are left: there was no sweep", n)
 	}
-	last := request("high")
-	if a := granted(t, s, last); a.Token <= high.Floor+1 {
+	if a := granted(t, s, request("high")); a.Token <= high.Floor+1 {
 		t.Errorf("token %d, not above the one before", a.Token)
-	}
-	floor := renewal(last)
-	floor.Floor = store.MaxToken
-	out, err := s.Renew(t.Context(), []store.Renewal{floor, renewal(last)})
-	if err != nil || !errors.Is(out[0].Err, store.ErrInvalid) || out[1].Status != store.Extended {
-		t.Errorf("Renew: %+v, %v, want an ErrInvalid for the floor only", out, err)
 	}
 }
 
@@ -209,9 +185,7 @@ func TestNoCallReadsAWholeTable(t *testing.T) {
 		shared := request(name)
 		shared.Mode = store.Shared
 		granted(t, s, shared)
-		if err := s.Break(ctx, name, shared.ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Break(ctx, name, shared.ID))
 		var wg sync.WaitGroup
 		for k := range 10 { // these calls share statements, which also sweep
 			wg.Go(func() {

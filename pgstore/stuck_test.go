@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
@@ -27,16 +25,9 @@ func lockRow(t *testing.T, url string, names ...string) (unlock func()) {
 // inSession runs a statement in a transaction that stays open until end is called.
 func inSession(t *testing.T, url, statement string) (end func()) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err == nil {
-		_, err = conn.Exec(t.Context(), "BEGIN; "+statement, pgx.QueryExecModeSimpleProtocol)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	end = func() { conn.Close(context.Background()) }
-	t.Cleanup(end)
-	return end
+	conn := connect(t, url)
+	exec(t, conn, "BEGIN; "+statement)
+	return func() { conn.Close(context.Background()) }
 }
 
 func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
@@ -184,9 +175,7 @@ func TestRenewalsOfOthersAreMadeWithoutAStuckHolder(t *testing.T) {
 	inSession(t, p.URL(), fmt.Sprintf("DELETE FROM holdfast.holders WHERE id = '%s'", renewals[2].ID))
 	for range 2 {
 		out, err := s.Renew(t.Context(), renewals)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, o := range out {
 			if stuck := i == 2; stuck != (o.Err != nil) || stuck == (o.Status == store.Extended) {
 				t.Errorf("renewal %d: %+v", i, o)

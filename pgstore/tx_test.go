@@ -18,9 +18,7 @@ import (
 func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { tx.Rollback(context.Background()) })
 	return tx
 }
@@ -28,9 +26,7 @@ func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 func tryLock(t *testing.T, tx pgx.Tx, name string) bool {
 	t.Helper()
 	locked, err := pgstore.TryLockTx(t.Context(), tx, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return locked
 }
 
@@ -58,21 +54,15 @@ func TestLockTxEndsWithItsTransaction(t *testing.T) {
 	for what, end := range ends {
 		t.Run(what, func(t *testing.T) {
 			one, two := begin(t, pool), begin(t, pool)
-			if err := pgstore.LockTx(t.Context(), one, "tx"); err != nil {
-				t.Fatal(err)
-			}
-			if err := pgstore.LockTx(t.Context(), one, "tx"); err != nil { // again
-				t.Fatal(err)
-			}
+			must(t, pgstore.LockTx(t.Context(), one, "tx"))
+			must(t, pgstore.LockTx(t.Context(), one, "tx")) // again
 			if tryLock(t, two, "tx") {
 				t.Fatal("two transactions have the lock")
 			}
 			if !tryLock(t, two, "other") {
 				t.Error("another name is locked")
 			}
-			if err := end(one); err != nil {
-				t.Fatal(err)
-			}
+			must(t, end(one))
 			if !tryLock(t, two, "tx") {
 				t.Error("locked after the end of the transaction")
 			}
@@ -86,20 +76,14 @@ func TestLockTxInASavepointEndsWithItsRollback(t *testing.T) {
 	outer, other := begin(t, pool), begin(t, pool)
 	for _, name := range []string{"rolled back", "released"} {
 		savepoint, err := outer.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := pgstore.LockTx(t.Context(), savepoint, name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, pgstore.LockTx(t.Context(), savepoint, name))
 		if name == "released" {
 			err = savepoint.Commit(t.Context())
 		} else {
 			err = savepoint.Rollback(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	if !tryLock(t, other, "rolled back") {
 		t.Error("the rollback of the savepoint did not release its lock")
@@ -113,9 +97,7 @@ func TestLockTxReturnsWhenItsContextEnds(t *testing.T) {
 	p := server(t)
 	pool := newPool(t, p.URL(), 4)
 	one, two := begin(t, pool), begin(t, pool)
-	if err := pgstore.LockTx(t.Context(), one, "ends"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pgstore.LockTx(t.Context(), one, "ends"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := pgstore.LockTx(ctx, two, "ends"); !errors.Is(err, context.DeadlineExceeded) {

@@ -37,13 +37,6 @@ func waitFor(s store.Store, req store.Request) <-chan error {
 	return ended
 }
 
-func wantPushed(t *testing.T, ended <-chan error) {
-	t.Helper()
-	if err := <-ended; err != nil {
-		t.Fatalf("Wait: %v, want a wake-up", err)
-	}
-}
-
 func TestATerminatedBackendOfTheListenerIsReplaced(t *testing.T) {
 	p := server(t)
 	one, two := openStore(t, p.URL()), openStore(t, p.URL()+"&application_name=listens")
@@ -54,7 +47,7 @@ func TestATerminatedBackendOfTheListenerIsReplaced(t *testing.T) {
 	if p.Terminate("application_name = 'listens'") == 0 {
 		t.Fatal("no connection to terminate")
 	}
-	wantPushed(t, ended) // so that the waiter asks and misses nothing
+	must(t, <-ended) // so that the waiter asks and misses nothing
 	eventually(t, "the waiter cannot ask", func() bool {
 		_, err := two.Acquire(t.Context(), waiter)
 		return err == nil
@@ -63,7 +56,7 @@ func TestATerminatedBackendOfTheListenerIsReplaced(t *testing.T) {
 	refused(t, two, waiter)
 	ended = waitFor(two, waiter)
 	release(t, one, holder)
-	wantPushed(t, ended)
+	must(t, <-ended)
 }
 
 // Each host has its own time: those that hang must not use up that of the others.
@@ -71,9 +64,7 @@ func TestTheStoreListensAlthoughTheFirstHostHangs(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	hangs, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer hangs.Close()
 	s := openStore(t, strings.Replace(p.URL(), p.Addr(), hangs.Addr().String()+","+p.Addr(), 1))
 	granted(t, s, request("name"))
