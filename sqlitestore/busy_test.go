@@ -21,16 +21,11 @@ import (
 func lockFile(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conn, err := db.Conn(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.ExecContext(context.Background(), "BEGIN IMMEDIATE"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	_, err = conn.ExecContext(context.Background(), "BEGIN IMMEDIATE")
+	must(t, err)
 	unlock = sync.OnceFunc(func() {
 		conn.ExecContext(context.Background(), "ROLLBACK")
 		conn.Close()
@@ -48,8 +43,7 @@ func calls(s store.Store, req store.Request) map[string]func(ctx context.Context
 }
 
 func TestACallReturnsSoonAfterItsContextEnds(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	req := take(t, s, "order")
 	unlock := lockFile(t, path)
 	// The calls run concurrently. The first call waits for the file, and the others wait for the
@@ -91,8 +85,7 @@ func TestACallReturnsSoonAfterItsContextEnds(t *testing.T) {
 
 // A call must not wait for another one whose context has not ended.
 func TestACallReturnsAtItsDeadlineWhileAnEarlierOneWaits(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	unlock := lockFile(t, path)
 	first := make(chan error)
 	go func() {
@@ -119,15 +112,12 @@ func TestACallReturnsAtItsDeadlineWhileAnEarlierOneWaits(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Errorf("the first: %v", err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	wantRows(t, path, "names: first")
 }
 
 func TestCloseEndsCallsThatWaitForTheFile(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	req := request("order")
 	lockFile(t, path)
 	ended := make(chan error)
@@ -152,8 +142,7 @@ func TestCloseEndsCallsThatWaitForTheFile(t *testing.T) {
 // A call that waited for the file must not use the time at which it was made, because grants
 // may have expired since.
 func TestARenewalThatWaitedForTheFileDoesNotReviveAnExpiredGrant(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	short := request("order")
 	short.TTL = sqlitestore.MinTTL
 	granted(t, s, short)

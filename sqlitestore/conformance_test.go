@@ -38,16 +38,12 @@ func TestConformance(t *testing.T) {
 		},
 		Open: func(t testing.TB) store.Store {
 			s, err := store.Open(context.Background(), "sqlite:"+path(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return s
 		},
 		Residue: func(t testing.TB) []string {
 			rows, err := sqlitestore.Rows(path(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return rows
 		},
 	})

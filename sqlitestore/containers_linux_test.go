@@ -22,9 +22,7 @@ func inNamespaces(setUp string, options ...string) func(*exec.Cmd) {
 func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 	dir := t.TempDir()
 	bootID := filepath.Join(dir, "boot_id")
-	if err := os.WriteFile(bootID, []byte("11111111-2222-4333-8444-555555555555\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(bootID, []byte("11111111-2222-4333-8444-555555555555\n"), 0o600))
 	const target = "/proc/sys/kernel/random/boot_id"
 	ownBootID := "mount --bind " + bootID + " " + target + " && cmp -s " + bootID + " " + target
 	for what, change := range map[string]func(*exec.Cmd){
@@ -39,10 +37,9 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 				t.Log("not tested: namespaces need root; the other tests of boot IDs set their own clocks")
 				return
 			}
-			path := newPath(t)
-			s := open(t, path)
+			path, s := newFile(t)
 			outside := take(t, s, "outside")
-			inside := startAs(t, "hold", change, path, "inside", "1m")
+			inside := startAs(t, "hold", change, path, "inside")
 			inside.hears("held")
 			waiter := startAs(t, "queue", change, path, "outside")
 			waiter.hears("queued 1") // not granted, because the earlier grant is still held

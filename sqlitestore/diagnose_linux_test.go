@@ -15,9 +15,7 @@ import (
 func opened(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), filepath.Join(dir, "locks.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -43,9 +41,7 @@ func TestDiagnoseFindsAFileSystemThatSpansHosts(t *testing.T) {
 func TestDiagnoseFindsALayerOfAContainer(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"lower", "upper", "work", "mount"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 	}
 	mount := filepath.Join(dir, "mount")
 	options := "lowerdir=" + dir + "/lower,upperdir=" + dir + "/upper,workdir=" + dir + "/work"

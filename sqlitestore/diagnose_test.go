@@ -11,8 +11,7 @@ import (
 )
 
 func TestDiagnoseAFileInOrder(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	findings := new(diagnosistest.Record).Note(t, s.Diagnose(t.Context(), time.Second))
 	diagnosistest.Want(t, findings, "sqlite.host note")
 	if f := diagnosistest.Find(t, findings, "sqlite.journal"); f.Node != path || !strings.Contains(f.Found, "wal") {
@@ -29,11 +28,8 @@ func TestDiagnoseAFileInOrder(t *testing.T) {
 }
 
 func TestDiagnoseFindsAFileThatWasRemovedOrReplaced(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	path, s := newFile(t)
+	must(t, os.Remove(path))
 	findings := s.Diagnose(t.Context(), time.Second)
 	if f := diagnosistest.Find(t, findings, "sqlite.file"); f.Level != store.LevelFailure {
 		t.Errorf("removed: %+v", f)
@@ -41,9 +37,7 @@ func TestDiagnoseFindsAFileThatWasRemovedOrReplaced(t *testing.T) {
 	if f := diagnosistest.Find(t, findings, "sqlite.file-system"); f.Level != store.LevelUnknown {
 		t.Errorf("the file system of a file that does not exist: %+v", f)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil { // Open refuses the path while the -wal file is there
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, nil, 0o600)) // Open refuses the path while the -wal file is there
 	if f := diagnosistest.Find(t, s.Diagnose(t.Context(), time.Second), "sqlite.file"); f.Level != store.LevelFailure {
 		t.Errorf("replaced: %+v", f)
 	}

@@ -25,16 +25,11 @@ func Rows(path string) ([]string, error) {
 	}
 	defer conn.close()
 	var rows []string
-	for _, table := range []string{"names", "holders", "waiters"} {
-		err := conn.each(func(row []driver.Value) error {
-			rows = append(rows, fmt.Sprintf("%s: %s", table, row[0]))
-			return nil
-		}, "SELECT name FROM "+table)
-		if err != nil {
-			return nil, err
-		}
-	}
-	return rows, nil
+	err = conn.each(func(row []driver.Value) error {
+		rows = append(rows, text(row[0]))
+		return nil
+	}, "SELECT 'names: '||name FROM names UNION ALL SELECT 'holders: '||name FROM holders UNION ALL SELECT 'waiters: '||name FROM waiters")
+	return rows, err
 }
 
 // Statements returns statements that create a file with the same contents, a line each.
@@ -131,19 +126,13 @@ func Intact(path string) error {
 	return nil
 }
 
-// Woken reports whether a wake-up reached a queued identity since its last refusal.
-func Woken(s *Store, name string, id store.ID) bool {
+// Waiting reports whether an identity is waiting through this handle, and whether a wake-up reached it since its
+// last refusal.
+func Waiting(s *Store, name string, id store.ID) (known, woken bool) {
 	s.pushes.waits.Lock()
 	defer s.pushes.waits.Unlock()
 	w := s.pushes.waits.All[wake.Key{Name: name, ID: id}]
-	return w != nil && w.Sent()
-}
-
-// Known reports whether an identity is waiting through this handle.
-func Known(s *Store, name string, id store.ID) bool {
-	s.pushes.waits.Lock()
-	defer s.pushes.waits.Unlock()
-	return s.pushes.waits.All[wake.Key{Name: name, ID: id}] != nil
+	return w != nil, w != nil && w.Sent()
 }
 
 // Steps returns how many instructions of SQLite's virtual machine the statements of a handle have

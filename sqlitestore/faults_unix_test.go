@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -52,16 +53,11 @@ func TestRenewalsFailAfterTheFileWasRemovedOrReplaced(t *testing.T) {
 		},
 	} {
 		t.Run(says, func(t *testing.T) {
-			path := newPath(t)
-			s := open(t, path)
+			path, s := newFile(t)
 			req := take(t, s, "order")
-			if _, err := s.List(t.Context(), store.Query{}); err != nil {
-				t.Fatal(err)
-			}
-			if err := spoil(path); err != nil {
-				t.Fatal(err)
-			}
-			_, err := s.Renew(t.Context(), []store.Renewal{renewal(req)})
+			_, err := s.List(t.Context(), store.Query{})
+			must(t, errors.Join(err, spoil(path)))
+			_, err = s.Renew(t.Context(), []store.Renewal{renewal(req)})
 			unknown(t, err, says)
 			time.Sleep(20 * time.Millisecond) // the file is checked from time to time
 			_, err = s.Acquire(t.Context(), request("other"))
@@ -73,23 +69,15 @@ func TestRenewalsFailAfterTheFileWasRemovedOrReplaced(t *testing.T) {
 }
 
 func TestADamagedFileIsAnUnknownOutcome(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
-	if err := s.Close(); err != nil { // writes the log into the file
-		t.Fatal(err)
-	}
+	path, s := newFile(t)
+	must(t, s.Close()) // writes the log into the file
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	noise := []byte(strings.Repeat("noise", int(info.Size()-4096)/5))
-	if _, err := f.WriteAt(noise, 4096); err != nil { // all pages except the one that describes the tables
-		t.Fatal(err)
-	}
+	_, err = f.WriteAt(noise, 4096) // all pages except the one that describes the tables
+	must(t, err)
 	f.Close()
 	_, err = store.Open(t.Context(), "sqlite:"+path)
 	unknown(t, err, "damaged")
@@ -100,20 +88,16 @@ func TestAFileThatCannotBeWrittenIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "locks.db")
 	s := open(t, path)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	for _, p := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(p, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(p, 0o755))
 	}
 	unprivileged := func(cmd *exec.Cmd) {
 		if os.Getuid() == 0 {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		}
 	}
-	test := func(mode os.FileMode, path string, says ...string) {
+	test := func(mode os.FileMode, path, says string) {
 		t.Helper()
 		if err := os.Chmod(path, mode); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
@@ -123,11 +107,8 @@ func TestAFileThatCannotBeWrittenIsRefused(t *testing.T) {
 			cmd.Path = exe
 			unprivileged(cmd)
 		}, path, "order")
-		line := c.hears("error:")
-		for _, s := range says {
-			if !strings.Contains(line, s) {
-				t.Errorf("error %q, want one that says %q", line, s)
-			}
+		if line := c.hears("error:"); !strings.Contains(line, says) {
+			t.Errorf("error %q, want one that says %q", line, says)
 		}
 	}
 	test(0o444, path, "cannot write")
@@ -160,10 +141,8 @@ func TestUsersOfAGroupShareAFileInADirectoryWithSetgid(t *testing.T) {
 			}
 			err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, 0, group), os.Chmod(dir, mode),
 				os.WriteFile(path, nil, 0o600), os.Chown(path, 0, group), os.Chmod(path, 0o660))
-			if err != nil {
-				t.Fatal(err)
-			}
-			startAs(t, "hold", as(first), path, "order", "1m").hears("held")
+			must(t, err)
+			startAs(t, "hold", as(first), path, "order").hears("held")
 			other := startAs(t, "open", as(second), path, "other")
 			if setgid {
 				other.hears("token")
@@ -181,12 +160,9 @@ func TestUsersOfAGroupShareAFileInADirectoryWithSetgid(t *testing.T) {
 
 // A new file must not be combined with the log of the removed one.
 func TestAPathWhoseFileWasRemovedInUseIsRefused(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	take(t, s, "order")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	for range 2 {
 		line := start(t, "open", path, "order").hears("error:")
 		if !strings.Contains(line, "removed") || !strings.Contains(line, path+"-wal") {
@@ -201,25 +177,17 @@ func TestAPathWhoseFileWasRemovedInUseIsRefused(t *testing.T) {
 // runnable copies the test binary to a folder where other users can run it.
 func runnable(t *testing.T) string {
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if os.Getuid() != 0 {
 		return exe
 	}
 	text, err := os.ReadFile(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir, err := os.MkdirTemp("", "sqlitestore")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "test")
-	if err := errors.Join(os.WriteFile(path, text, 0o755), os.Chmod(dir, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(path, text, 0o755), os.Chmod(dir, 0o755)))
 	return path
 }
 
@@ -236,18 +204,14 @@ func TestAFullDiskIsAnUnknownOutcomeAndHarmsNothing(t *testing.T) {
 	c.hears("ok")
 }
 
-func childFull(args []string) error {
+func childFull(s *sqlitestore.Store, _ []string) error {
 	signal.Ignore(syscall.SIGXFSZ)
-	s, err := childStore(args[0])
-	if err != nil {
-		return err
-	}
 	ctx := context.Background()
 	held := request("held")
 	if _, err := s.Acquire(ctx, held); err != nil {
 		return err
 	}
-	info, err := os.Stat(args[0] + "-wal")
+	info, err := os.Stat(os.Args[1] + "-wal")
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,7 @@ func TestStaleTokensAreRefusedInTheDatabase(t *testing.T) {
 			t.Helper()
 			path := filepath.Join(t.TempDir(), "app.db")
 			db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_txlock=immediate")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { db.Close() })
 			return db, sqlfence.SQLite
 		},

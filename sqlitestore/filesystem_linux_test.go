@@ -22,9 +22,7 @@ func TestAFileThatIsMountedAloneIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path, mount := filepath.Join(dir, "locks.db"), filepath.Join(dir, "mount.db")
 	for _, p := range []string{path, mount} {
-		if err := os.WriteFile(p, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(p, nil, 0o600))
 	}
 	if err := unix.Mount(path, mount, "", unix.MS_BIND, ""); err != nil {
 		t.Logf("not tried with a real mount, which takes root: %v", err)
@@ -36,9 +34,7 @@ func TestAFileThatIsMountedAloneIsRefused(t *testing.T) {
 		t.Errorf("error %v, want an ErrInvalid", err)
 	}
 	s, err := Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.Close()
 }
 
@@ -46,9 +42,7 @@ func TestAFileThatIsMountedAloneIsRefused(t *testing.T) {
 func register(t *testing.T, dir string, kinds map[int64]string, name string) {
 	t.Helper()
 	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Statfs(dir, &fs))
 	kind := int64(fs.Type) & 0xffffffff
 	kinds[kind] = name
 	t.Cleanup(func() { delete(kinds, kind) })
@@ -58,9 +52,7 @@ func TestAFileOnAFileSystemThatSpansHostsIsNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	existing := filepath.Join(dir, "existing.db")
 	s, err := Open(t.Context(), existing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.Close()
 	register(t, dir, remoteFS, "ShareFS")
 	for _, path := range []string{existing, filepath.Join(dir, "new.db")} {

@@ -25,23 +25,17 @@ func TestFormats(t *testing.T) {
 		return suites.FormatServer{
 			Open: func(t testing.TB) store.Store {
 				s, err := sqlitestore.OpenAt(t.Context(), path, clock)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				sqlitestore.Deafen(s) // so that no address is in the file
 				return s
 			},
 			Dump: func(t testing.TB) []string {
 				lines, err := sqlitestore.Statements(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return lines
 			},
 			Load: func(t testing.TB, lines []string) {
-				if err := os.WriteFile(path, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(path, nil, 0o600))
 				for _, line := range lines {
 					if err := sqlitestore.Script(path, line); err != nil {
 						t.Fatalf("%s: %v", line, err)

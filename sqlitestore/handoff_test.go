@@ -7,8 +7,7 @@ import (
 
 // A release in one process wakes a waiter in another one long before it would poll.
 func TestAWakeUpReachesAnotherProcess(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	best := time.Hour
 	for range 5 {
 		req := take(t, s, "order")

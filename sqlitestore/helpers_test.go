@@ -26,9 +26,7 @@ var (
 func open(t testing.TB, path string) *sqlitestore.Store {
 	t.Helper()
 	s, err := sqlitestore.Open(context.Background(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -37,6 +35,13 @@ func open(t testing.TB, path string) *sqlitestore.Store {
 func newPath(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "locks.db")
+}
+
+// newFile opens a store on a file that does not exist yet.
+func newFile(t testing.TB) (path string, s *sqlitestore.Store) {
+	t.Helper()
+	path = newPath(t)
+	return path, open(t, path)
 }
 
 // take acquires a name that must be free.
@@ -59,9 +64,7 @@ func queue(t testing.TB, s store.Store, name string) store.Request {
 func wantRows(t *testing.T, path string, want ...string) {
 	t.Helper()
 	rows, err := sqlitestore.Rows(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !slices.Equal(rows, want) {
 		t.Errorf("rows %q, want %q", rows, want)
 	}
@@ -84,4 +87,12 @@ func pairs(s store.Store, names string, n int) error {
 		}
 	}
 	return nil
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

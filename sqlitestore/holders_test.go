@@ -69,8 +69,7 @@ func TestTheCostOfACallDoesNotGrowWithTheHolders(t *testing.T) {
 
 // A mode that this program does not know, which another program has written, excludes everybody.
 func TestAHolderInAnUnknownModeExcludesEverybody(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	var readers []store.Request
 	for range 3 { // the first one is not in the table of further holders
 		reader := request("unknown")
@@ -79,13 +78,10 @@ func TestAHolderInAnUnknownModeExcludesEverybody(t *testing.T) {
 		readers = append(readers, reader)
 	}
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
-	if _, err := db.Exec("UPDATE holders SET mode = 0 WHERE id = ?", readers[1].ID[:]); err != nil {
-		t.Fatal(err)
-	}
+	_, err = db.Exec("UPDATE holders SET mode = 0 WHERE id = ?", readers[1].ID[:])
+	must(t, err)
 	release(t, s, readers[0])
 	refused(t, s, request("unknown"))
 }

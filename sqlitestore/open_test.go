@@ -20,9 +20,7 @@ import (
 
 func TestURLsThatNameNoFileAreInvalid(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	for url, says := range map[string]string{
 		"sqlite:":                               "/var/lib/myapp/locks.db",
 		"sqlite::memory:":                       "use the memory store",
@@ -52,9 +50,7 @@ func TestURLsThatNameNoFileAreInvalid(t *testing.T) {
 // No character of a path has a special meaning.
 func TestPathsAreTakenLiterally(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir("sub", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir("sub", 0o700))
 	names := []string{"a.db", "sub/b.db", "with space", "é日本", "per%20cent", "hash#1", "quote'\"", "file:x", "a&b=c"}
 	if runtime.GOOS != "windows" {
 		names = append(names, "question?mark", `back\slash`, "colon:", "a?mode=memory")
@@ -78,9 +74,7 @@ func TestARelativePathOutlivesAChangeOfDirectory(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	s, err := store.Open(t.Context(), "sqlite:locks.db")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	t.Chdir(t.TempDir())
 	if _, err := s.Acquire(t.Context(), request("order")); err != nil {
@@ -97,12 +91,8 @@ func TestARelativePathOutlivesAChangeOfDirectory(t *testing.T) {
 func TestASymlinkOpensTheFileThatItPointsTo(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "locks.db"), filepath.Join(dir, "link.db")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(path, link))
+	must(t, os.WriteFile(path, nil, 0o600))
 	a, b := open(t, path), open(t, link)
 	take(t, a, "order")
 	refused(t, b, request("order")) // they have the same locks
@@ -116,9 +106,7 @@ func TestAFileWithSeveralHardLinksIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "locks.db"), filepath.Join(dir, "link.db")
 	open(t, path).Close()
-	if err := os.Link(path, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Link(path, link))
 	for _, p := range []string{path, link} {
 		if _, err := sqlitestore.Open(t.Context(), p); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "hard links") {
 			t.Errorf("error %v, want an ErrInvalid", err)
@@ -129,9 +117,7 @@ func TestAFileWithSeveralHardLinksIsRefused(t *testing.T) {
 func TestANewerFileIsRefused(t *testing.T) {
 	path := newPath(t)
 	open(t, path).Close()
-	if err := sqlitestore.Script(path, "PRAGMA user_version = 7"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sqlitestore.Script(path, "PRAGMA user_version = 7"))
 	_, err := sqlitestore.Open(t.Context(), path)
 	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") || !strings.Contains(err.Error(), "7") {
 		t.Errorf("error %v, want an ErrInvalid that says to update", err)
@@ -146,16 +132,10 @@ func TestADatabaseOfAnotherProgramIsRefusedAndNotChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "app.db")
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := sqlitestore.Script(path, make); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, nil, 0o600))
+			must(t, sqlitestore.Script(path, make))
 			before, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = sqlitestore.Open(t.Context(), path)
 			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "another program") {
 				t.Errorf("error %v, want an ErrInvalid", err)
@@ -176,9 +156,7 @@ func TestAFileThatIsNotADatabaseIsRefusedAndNotChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "passwd")
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(text), 0o600))
 			_, err := sqlitestore.Open(t.Context(), path)
 			if !errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "remove") {
 				t.Errorf("error %v, want an ErrInvalid that does not suggest to remove the file", err)
@@ -256,15 +234,11 @@ func TestManyProcessesOpenANewFileAtOnce(t *testing.T) {
 
 // A newer version changes the tables while an older program has the file open.
 func TestAProgramThatHasTheFileOpenRefusesTheTablesOfANewerVersion(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	held := take(t, s, "held")
-	if _, err := s.List(t.Context(), store.Query{}); err != nil { // both connections know the old tables
-		t.Fatal(err)
-	}
-	if err := sqlitestore.Script(path, "BEGIN; ALTER TABLE names RENAME TO names2; PRAGMA user_version = 2; COMMIT"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.List(t.Context(), store.Query{}) // both connections know the old tables
+	must(t, err)
+	must(t, sqlitestore.Script(path, "BEGIN; ALTER TABLE names RENAME TO names2; PRAGMA user_version = 2; COMMIT"))
 	for what, call := range suites.Calls(s, held) {
 		if err := call(t.Context()); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
 			t.Errorf("%s: %v, want an ErrInvalid that says to update", what, err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -23,14 +24,19 @@ func TestMain(m *testing.M) {
 	if role == "" {
 		os.Exit(m.Run())
 	}
-	if err := roles[role](os.Args[1:]); err != nil {
+	s, err := sqlitestore.Open(context.Background(), os.Args[1])
+	if err == nil {
+		err = roles[role](s, os.Args[2:])
+	}
+	if err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
 }
 
-// roles are the functions that child processes run. Children report on their standard output.
-var roles = map[string]func(args []string) error{
+// roles are the functions that child processes run, with a store that their first argument names, and the other
+// arguments. Children report on their standard output.
+var roles = map[string]func(s *sqlitestore.Store, args []string) error{
 	"open":  childOpen,
 	"hold":  childHold,
 	"queue": childQueue,
@@ -52,9 +58,7 @@ func start(t testing.TB, role string, args ...string) *child {
 func startAs(t testing.TB, role string, change func(*exec.Cmd), args ...string) *child {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &child{TB: t, cmd: exec.Command(exe, args...), lines: make(chan string, 100)}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+role)
 	c.cmd.Stderr = os.Stderr
@@ -65,12 +69,8 @@ func startAs(t testing.TB, role string, change func(*exec.Cmd), args ...string) 
 		t.Fatal(err)
 	}
 	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.cmd.Start())
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -105,17 +105,9 @@ func (c *child) hears(want string) string {
 	return ""
 }
 
-func childStore(path string) (*sqlitestore.Store, error) {
-	return sqlitestore.Open(context.Background(), path)
-}
-
-// childOpen opens PATH and takes NAME.
-func childOpen(args []string) error {
-	s, err := childStore(args[0])
-	if err != nil {
-		return err
-	}
-	answer, err := s.Acquire(context.Background(), request(args[1]))
+// childOpen takes NAME.
+func childOpen(s *sqlitestore.Store, args []string) error {
+	answer, err := s.Acquire(context.Background(), request(args[0]))
 	if err != nil {
 		return err
 	}
@@ -123,16 +115,9 @@ func childOpen(args []string) error {
 	return s.Close()
 }
 
-// childHold takes NAME in PATH for TTL and waits to be killed.
-func childHold(args []string) error {
-	s, err := childStore(args[0])
-	if err != nil {
-		return err
-	}
-	req := request(args[1])
-	if req.TTL, err = time.ParseDuration(args[2]); err != nil {
-		return err
-	}
+// childHold takes NAME for a minute and waits to be killed.
+func childHold(s *sqlitestore.Store, args []string) error {
+	req := request(args[0])
 	answer, err := s.Acquire(context.Background(), req)
 	if err != nil || !answer.Granted() {
 		return fmt.Errorf("not granted: %v", err)
@@ -141,15 +126,9 @@ func childHold(args []string) error {
 	select {}
 }
 
-// childQueue waits for NAME in PATH, and prints when it is queued, when it is granted and when it has
-// released it.
-func childQueue(args []string) error {
-	s, err := childStore(args[0])
-	if err != nil {
-		return err
-	}
-	req := request(args[1])
-	req.Queue = true
+// childQueue waits for NAME, and prints when it is queued, when it is granted and when it has released it.
+func childQueue(s *sqlitestore.Store, args []string) error {
+	req := suites.Queued(args[0])
 	for queued := false; ; queued = true {
 		answer, err := s.Acquire(context.Background(), req)
 		if err != nil {

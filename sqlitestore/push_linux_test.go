@@ -11,9 +11,7 @@ import (
 // fullSocket returns a socket that takes no further datagram, and its address.
 func fullSocket(t *testing.T) (net.PacketConn, string) {
 	conn, addr, err := listenPush()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	for push(addr, writePush("earlier", nil)) {
 	}

@@ -41,3 +41,11 @@ func FuzzPush(f *testing.F) {
 		}
 	})
 }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

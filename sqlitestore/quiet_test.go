@@ -23,9 +23,8 @@ func TestNoFileIsLeftOpenAfterClose(t *testing.T) {
 		a, b := open(t, path), open(t, path)
 		take(t, a, name)
 		queue(t, b, name) // opens a socket
-		if _, err := b.List(t.Context(), store.Query{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.List(t.Context(), store.Query{})
+		must(t, err)
 		for _, s := range []*sqlitestore.Store{b, a, a} {
 			if err := s.Close(); err != nil {
 				t.Error(err)

@@ -27,9 +27,7 @@ func TestARebootEndsGrantsAndPreservesKeptRecords(t *testing.T) {
 			"cooling": {State: store.Cooling, For: 24 * time.Hour},
 		}[name]
 		if keep != (store.Keep{}) {
-			if err := s.Release(t.Context(), name, req.ID, keep); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Release(t.Context(), name, req.ID, keep))
 		}
 	}
 	for _, name := range []string{"held", "done"} {
@@ -41,9 +39,7 @@ func TestARebootEndsGrantsAndPreservesKeptRecords(t *testing.T) {
 	w.boot, w.now = "boot 2", 20*time.Second
 	s = w.open()
 	page, err := s.List(t.Context(), store.Query{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var listed []string
 	for _, l := range page.Locks {
 		for _, h := range l.Holders {
@@ -74,9 +70,7 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 	a := w.open()
 	held, done := request("held"), request("done")
 	last := max(w.take(a, held), w.take(a, done))
-	if err := a.Release(t.Context(), "done", done.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Release(t.Context(), "done", done.ID, store.Keep{State: store.Done, For: time.Hour}))
 	queue(t, a, "held")
 	w.pass(time.Second / 2)
 	for _, boot := range []string{"boot 2", "boot 1", "boot 2"} { // the containers open the file in turns
@@ -133,9 +127,7 @@ func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	for name, keep := range map[string]time.Duration{"day": 24 * time.Hour, "hour": time.Hour} {
 		req := request(name)
 		last = max(last, w.take(s, req))
-		if err := s.Release(t.Context(), name, req.ID, store.Keep{State: store.Done, For: keep}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Release(t.Context(), name, req.ID, store.Keep{State: store.Done, For: keep}))
 	}
 	s.Close()
 
@@ -161,17 +153,13 @@ func TestTokensGrowOverAPowerCutThatTheClockDoesNotShow(t *testing.T) {
 	w.pair(s)
 	s.Close()
 	saved, err := os.ReadFile(w.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.pass(10 * time.Second)
 	s = w.open()
 	w.pass(10 * time.Second)
 	last := w.pair(s)
 	s.Close()
-	if err := os.WriteFile(w.path, saved, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(w.path, saved, 0o600))
 
 	w.boot, w.now, w.wall = "boot 2", w.now-10*time.Second, w.wall.Add(time.Hour)
 	s = w.open()

@@ -45,9 +45,7 @@ func (w *host) clock() sqlitestore.Clock {
 func (w *host) open() *sqlitestore.Store {
 	w.Helper()
 	s, err := sqlitestore.OpenAt(w.Context(), w.path, w.clock())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	w.Cleanup(func() { s.Close() })
 	return s
 }
@@ -102,9 +100,7 @@ func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
 			release(t, s, req)
 		}
 		s.Close()
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 		time.Sleep(10 * time.Millisecond) // so that the clock passes the last block
 	}
 }
@@ -115,9 +111,7 @@ func TestTokensGrowWhenTheFileIsDeletedInAReboot(t *testing.T) {
 	s := w.open()
 	last := w.pair(s)
 	s.Close()
-	if err := os.Remove(w.path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(w.path))
 	w.boot, w.now, w.wall = "boot 2", time.Second, w.wall.Add(time.Minute)
 	above(t, w.pair(w.open()), last)
 }

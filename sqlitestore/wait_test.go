@@ -55,15 +55,14 @@ func TestDoneReachesAHundredWaiters(t *testing.T) {
 	for i := range waiters {
 		waiters[i] = queue(t, b, "order")
 	}
-	if err := a.Release(t.Context(), "order", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Release(t.Context(), "order", req.ID, store.Keep{State: store.Done, For: time.Hour}))
 	for i, w := range waiters {
 		eventually(t, "all are woken", func() bool {
-			if !sqlitestore.Known(b, "order", w.ID) {
+			known, woken := sqlitestore.Waiting(b, "order", w.ID)
+			if !known {
 				t.Fatalf("waiter %d was forgotten before it was woken", i)
 			}
-			return sqlitestore.Woken(b, "order", w.ID)
+			return woken
 		})
 	}
 }

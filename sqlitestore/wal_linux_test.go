@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -20,18 +21,9 @@ func init() {
 	roles["pairs"] = childPairs
 }
 
-// childPairs takes and releases names in PATH a NUMBER of times. It keeps the store open until the
-// next line on its standard input.
-func childPairs(args []string) error {
-	s, err := childStore(args[0])
-	if err != nil {
-		return err
-	}
-	n, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
-	if err := pairs(s, strconv.Itoa(os.Getpid())+":", n); err != nil {
+// childPairs takes and releases names 15000 times. It keeps the store open until the next line on its standard input.
+func childPairs(s *sqlitestore.Store, _ []string) error {
+	if err := pairs(s, strconv.Itoa(os.Getpid())+":", 15000); err != nil {
 		return err
 	}
 	fmt.Println("ok")
@@ -39,14 +31,10 @@ func childPairs(args []string) error {
 	return s.Close()
 }
 
-// childLimited holds a lease and many names in PATH while no file can become larger than LIMIT.
-func childLimited(args []string) error {
+// childLimited holds a lease and many names while no file can become larger than LIMIT.
+func childLimited(s *sqlitestore.Store, args []string) error {
 	signal.Ignore(syscall.SIGXFSZ)
-	s, err := childStore(args[0])
-	if err != nil {
-		return err
-	}
-	limit, err := strconv.Atoi(args[1])
+	limit, err := strconv.Atoi(args[0])
 	if err != nil {
 		return err
 	}
@@ -76,7 +64,7 @@ func childLimited(args []string) error {
 			return fmt.Errorf("renewal: %+v", r)
 		}
 	}
-	again, err := childStore(args[0])
+	again, err := sqlitestore.Open(ctx, os.Args[1])
 	if err != nil {
 		return fmt.Errorf("opened again: %w", err)
 	}
@@ -106,17 +94,14 @@ func TestTheStoreWorksOnASmallFileSystem(t *testing.T) {
 
 // With several processes that write all the time, there is always one that reads the log.
 func TestTheLogStaysShortWithBusyProcesses(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
+	path, s := newFile(t)
 	var children []*child
 	for range 4 {
-		children = append(children, start(t, "pairs", path, "15000"))
+		children = append(children, start(t, "pairs", path))
 	}
 	size := func() int64 {
 		info, err := os.Stat(path + "-wal")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return info.Size()
 	}
 	most := int64(0)
@@ -136,9 +121,7 @@ func TestTheLogStaysShortWithBusyProcesses(t *testing.T) {
 		t.Errorf("the log grew to %d bytes, want %d at most", most, limit)
 	}
 	// The children are idle now and have the file open.
-	if err := pairs(s, "own:", 2000); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pairs(s, "own:", 2000))
 	if limit := int64(17 << 20); size() > limit {
 		t.Errorf("the log has %d bytes after the others have stopped, want %d at most", size(), limit)
 	}
