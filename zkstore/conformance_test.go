@@ -23,13 +23,9 @@ const quick = 3 * time.Second
 func openQuick(t testing.TB, url string) *Store {
 	t.Helper()
 	u, err := store.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	opened, err := open(suites.Limited(t), u)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := opened.(*Store)
 	s.heartbeat = quick
 	t.Cleanup(func() { s.Close() })
@@ -128,9 +124,7 @@ func TestConformanceOfThreeServers(t *testing.T) {
 	}
 	t.Parallel()
 	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), apartEnv+"="+strings.Join(addrs, ","))
 	out, err := cmd.CombinedOutput()
@@ -148,4 +142,12 @@ func TestMain(m *testing.M) {
 		f.Value.Set("8")
 	}
 	os.Exit(m.Run())
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -116,9 +116,7 @@ func TestDiagnoseLooksAtAServerThoughTheOneBeforeItHangs(t *testing.T) {
 		first = ports.Addr(ports.Reserve(t))
 	}
 	silent, err := net.Listen("tcp", first) // accepts connections, and never replies
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer silent.Close()
 	s := openQuick(t, "zk://"+first+","+server.Addr())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*bounded.CallTimeout)

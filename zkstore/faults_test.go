@@ -51,6 +51,13 @@ func has(id store.ID) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(id.String())) }
 }
 
+// behind returns a store that connects through a proxy. Its root may have parameters of the URL.
+func behind(t *testing.T, server *servers.ZooKeeper, root string) (*faultproxy.Proxy, admin, *Store) {
+	t.Helper()
+	proxy := faultproxy.Start(t, server.Addr())
+	return proxy, connect(t, server.Addr()), openQuick(t, "zk://"+proxy.Addr()+root)
+}
+
 // The tests of client faults share one server, because starting one takes long. The tests of server
 // faults are in test/faults.
 func TestFaultsOfASingleServer(t *testing.T) {
@@ -103,9 +110,7 @@ func listedWhenDead(t *testing.T, server *servers.ZooKeeper, root string) {
 			t.Fatalf("refused, and no holder is listed")
 		}
 		page, err := s.List(within(t), store.Query{Name: "a"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		listed = len(page.Locks) == 1 && len(page.Locks[0].Holders) == 1
 	}
 	if refusals == 0 {
@@ -116,9 +121,7 @@ func listedWhenDead(t *testing.T, server *servers.ZooKeeper, root string) {
 // The reply to a request that joined the queue is lost. The repeated request keeps its place, and
 // has only one node.
 func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
+	proxy, admin, s := behind(t, server, root+"?session=20s")
 	other := openQuick(t, "zk://"+server.Addr()+root)
 	try(t, other, request("a"))
 	req := suites.Queued("a")
@@ -159,8 +162,7 @@ func listedAfterSegments(t *testing.T, server *servers.ZooKeeper, root string) {
 		t.Errorf("listed %+v, %v, want the token %d", page.Locks, err, token)
 	}
 	// A table may have fewer segments than it could.
-	old := table{}
-	stat := wire.Stat{Mzxid: 100}
+	old, stat := table{}, wire.Stat{Mzxid: 100}
 	if err := old.decode([]byte("2 50 10 5"), &stat); err != nil || !slices.Equal(old.segments, []segment{{100, 50}, {10, 5}}) {
 		t.Errorf("segments %v, %v", old.segments, err)
 	}
@@ -187,18 +189,14 @@ func openedThroughACut(t *testing.T, server *servers.ZooKeeper, root string) {
 		proxy.Heal()
 	}()
 	s, err := store.Open(within(t), "zk://"+proxy.Addr()+root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.Close()
 }
 
 // In samuel/go-zookeeper #237, a failed or cancelled call left its node in the queue, which
 // blocked all others.
 func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
+	proxy, admin, s := behind(t, server, root+"?session=20s")
 	for i := range 6 {
 		req := suites.Queued("cancelled")
 		lost := proxy.HoldRepliesAfter(has(req.ID))
@@ -231,9 +229,7 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 
 // In curator #1121, a lock was acquired with a node of the previous session, which then ended.
 func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
+	proxy, admin, s := behind(t, server, root+"?session=2s")
 	req := request("a")
 	try(t, s, req)
 	waiter := suites.Queued("a")
@@ -290,9 +286,7 @@ func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
 	c, err := holdfast.Open(t.Context(), "zk://"+server.Addr()+root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	begin := time.Now()
 	var wg sync.WaitGroup

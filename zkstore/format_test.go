@@ -27,19 +27,13 @@ func TestARecordOfALaterFormatIsRefusedAndLeftAlone(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			s := openQuick(t, "zk://"+addr)
 			parent, bucket := s.place(suites.Newer)
-			if err := s.ensure(t.Context(), bucket); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.ensure(t.Context(), bucket))
 			create := wire.Multi(wire.Create(parent, nil, s.acl, wire.Container), wire.Create(path.Join(parent, node[0]), []byte(node[1]), s.acl, wire.Persistent))
-			if err := a.Do(t.Context(), &wire.Call{Op: create}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Do(t.Context(), &wire.Call{Op: create}))
 			suites.UnknownFormat(t, s, func() (list []string) {
 				for _, child := range a.children(t, parent) {
 					get := &wire.Call{Op: wire.Get(path.Join(parent, child), false)}
-					if err := a.Do(suites.Limited(t), get); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Do(suites.Limited(t), get))
 					list = append(list, fmt.Sprintf("%s %q %+v", child, get.Data, get.Stat))
 				}
 				return list
@@ -64,9 +58,7 @@ func TestFormats(t *testing.T) {
 			Dump: func(t testing.TB) (lines []string) {
 				for _, path := range append([]string{defaultRoot + "/token"}, nodes(t, a, defaultRoot)...) { // grants need the tokens
 					get := &wire.Call{Op: wire.Get(path, false)}
-					if err := a.Do(t.Context(), get); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Do(t.Context(), get))
 					kind := "persistent"
 					if get.Stat.EphemeralOwner != 0 {
 						kind = "ephemeral"
@@ -91,9 +83,7 @@ func TestFormats(t *testing.T) {
 					if err == nil {
 						err = holder.wire.Do(t.Context(), &wire.Call{Op: wire.Create(node[1], []byte(data), holder.acl, kind)})
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 				}
 			},
 			Expire: func() { holder.Close() },

@@ -58,9 +58,7 @@ func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 
 // A renewal read the record before one for tokens wrote it, and writes it back after that.
 func overlapping(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+root)
+	proxy, admin, s := behind(t, server, root)
 	req := request("a")
 	first := try(t, s, req)
 	join(t, s, 1, func() store.Request { return request("a") }) // so that the renewal for tokens reads the queue
@@ -81,9 +79,7 @@ func overlapping(t *testing.T, server *servers.ZooKeeper, root string) {
 		return admin.Do(ctx, call) == nil && bytes.Equal(call.Data, rec.encode())
 	})
 	proxy.Heal()
-	if err := <-saved; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-saved)
 	if out := <-renewed; out.Err != nil || out.Tokens != 8 || out.Token <= first.Token {
 		t.Errorf("%+v, want 8 tokens above %d", out, first.Token)
 	}
@@ -101,9 +97,7 @@ func (c *claim) endsAt(s *Store) time.Time {
 
 // A call that began in one session and would be sent in the next fails.
 func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
+	proxy, admin, s := behind(t, server, root+"?session=2s")
 	ctx := within(t)
 	sent := false
 	for !sent { // on a busy machine a call may begin too late
@@ -135,9 +129,7 @@ func keep(t *testing.T, s *Store, name string, state store.State, d time.Duratio
 	if answer := try(t, s, req); !answer.Granted() {
 		t.Fatalf("%s: %+v", name, answer.Refusal)
 	}
-	if err := s.Release(within(t), name, req.ID, store.Keep{State: state, For: d}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Release(within(t), name, req.ID, store.Keep{State: state, For: d}))
 	return req.ID
 }
 
@@ -218,9 +210,7 @@ func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
 	parent, _ := gone.place("foreign") // its record cannot be read, but the names behind it are swept
 	req := request("foreign")
 	foreign := wire.Create(parent+"/k"+requestNode(&req)+firstSeq, []byte("x"), gone.acl, wire.Persistent)
-	if err := errors.Join(gone.ensure(ctx, parent), admin.Do(ctx, &wire.Call{Op: foreign})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(gone.ensure(ctx, parent), admin.Do(ctx, &wire.Call{Op: foreign})))
 	gone.Close()
 	s := openQuick(t, url)
 	n := 0

@@ -61,9 +61,7 @@ func join(t *testing.T, s *Store, n int, request func() store.Request) (nodes []
 		parent, _ := s.place(req.Name)
 		joins = append(joins, s.join(parent, &req))
 	}
-	if err := s.wire.Do(within(t), joins...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.wire.Do(within(t), joins...))
 	for _, call := range joins {
 		nodes = append(nodes, call.Path)
 	}
@@ -82,9 +80,7 @@ func tooMany(t *testing.T, s *Store, name string) {
 	if place := try(t, s, first).Refusal.Place; place != 1 { // those who wait already are not affected
 		t.Errorf("place %d, want 1", place)
 	}
-	if err := s.wire.Do(within(t), &wire.Call{Op: wire.Delete(nodes[0], wire.AnyVersion)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.wire.Do(within(t), &wire.Call{Op: wire.Delete(nodes[0], wire.AnyVersion)}))
 	if place := try(t, s, request()).Refusal.Place; place != wake.MaxQueue {
 		t.Errorf("place %d, want %d, because nothing is left of the refused request", place, wake.MaxQueue)
 	}
@@ -110,9 +106,7 @@ func late(t *testing.T, s *Store, name string) {
 // The next waiter for permits watches the parent, and is woken when another one joins.
 func quiet(t *testing.T, s *Store, name string) {
 	all := ask(t, s, 3, name, store.Permits, 1)
-	if err := s.Wait(within(t), name, all[1].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Wait(within(t), name, all[1].ID))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := s.Wait(ctx, name, all[2].ID); err != context.DeadlineExceeded {
@@ -125,9 +119,7 @@ func stale(t *testing.T, s *Store, name string) {
 	all := ask(t, s, holders+1, name, store.Permits, holders)
 	parent, _ := s.place(name)
 	q, err := s.look(within(t), parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, left := range []int{0, holders - 2} {
 		suites.Release(t, s, all[left])
 		if answer, err := s.refuse(within(t), q, holders, &all[holders]); err != nil || answer.Refusal.Place != 1 {
@@ -190,9 +182,7 @@ func lastPlace(t *testing.T, s *Store, name string) {
 	last := ask(t, s, 1, name, store.Permits, holders)[0]
 	parent, _ := s.place(name)
 	q, err := s.look(within(t), parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	suites.Release(t, s, all[holders-1])
 	c, i := s.claimOf(wake.Key{Name: name, ID: last.ID}), q.find(last.ID)
 	if answer, err := s.decide(within(t), c, q, i, &last, nil); err != nil || answer.Refusal.Place != wake.MaxQueue {

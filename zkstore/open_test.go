@@ -48,9 +48,7 @@ func TestAURLNamesHostsRootAndSession(t *testing.T) {
 		"zk://a:1,b,[::1]/x/y?session=10s": {Servers: []string{"a:1", "b:2181", "[::1]:2181"}, Timeout: 10 * time.Second},
 	} {
 		u, err := store.ParseURL(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		root, got, err := configure(u)
 		if err != nil || root != roots[url] || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %s, %v, %v, want %v", url, root, got, err, want)

@@ -23,12 +23,8 @@ func TestASessionAndTheServersThatResumeIt(t *testing.T) {
 		first, session := try(t, s, req), s.currentSession()
 		config := filepath.Join(filepath.Dir(server.DataDir()), "zoo.cfg")
 		text, err := os.ReadFile(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(config, append(text, "maxSessionTimeout=5000\n"...), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, os.WriteFile(config, append(text, "maxSessionTimeout=5000\n"...), 0o600))
 		server.Restart()
 		if again := try(t, s, req); again.Token != first.Token || again.TTL != 4*time.Second || s.currentSession() != session {
 			t.Errorf("token %d, then %d; TTL %v, then %v, want 4s", first.Token, again.Token, first.TTL, again.TTL)

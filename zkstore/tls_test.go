@@ -20,9 +20,7 @@ func serveTLS(t *testing.T, server string, certs *servers.Certificates) (addr st
 	config := certs.Config.Clone()
 	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, config.RootCAs
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {

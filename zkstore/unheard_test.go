@@ -21,10 +21,8 @@ import (
 // A join whose reply was lost leaves a node. The repeated request creates a second one. If the
 // caller gives up before one of the nodes is removed, Leave removes both.
 func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	admin := connect(t, server.Addr())
+	proxy, admin, s := behind(t, server, root+"?session=60s")
 	other := openQuick(t, "zk://"+server.Addr()+root)
-	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=60s")
 	try(t, other, request("a"))
 	req := suites.Queued("a")
 	numbered := func(number string) func([]byte) bool {
@@ -52,9 +50,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	if list := mentioning(nodes(t, admin, root), req.ID); len(list) != 2 {
 		t.Fatalf("nodes %v, want two of one request", list)
 	}
-	if err := s.Leave(within(t), req.Name, req.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Leave(within(t), req.Name, req.ID))
 	if left := mentioning(nodes(t, admin, root), req.ID); len(left) > 0 {
 		t.Errorf("left by Leave: %v", left)
 	}
@@ -99,9 +95,7 @@ func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 
 // The grant ends for its client, which then reads that the node was written, and when.
 func renewedLongAgo(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=5m")
+	proxy, admin, s := behind(t, server, root+"?session=5m")
 	req := request("a")
 	req.TTL = 3 * time.Second
 	try(t, s, req)
@@ -125,10 +119,8 @@ func renewedLongAgo(t *testing.T, server *servers.ZooKeeper, root string) {
 // A grant of another handle is taken over by a request whose reply is lost. The request is not
 // repeated, and the session continues.
 func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	admin := connect(t, server.Addr())
+	proxy, admin, s := behind(t, server, root+"?session=5m")
 	one := openQuick(t, "zk://"+server.Addr()+root)
-	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=5m")
 	req := request("a")
 	req.TTL = time.Second
 	try(t, one, req)
