@@ -194,6 +194,14 @@ func start(t *testing.T, g *fence.Gate, token int64) (finish func()) {
 	}
 }
 
+// must ends the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func wantNil(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -30,21 +30,13 @@ func serve(t *testing.T, next http.HandlerFunc) (*httptest.Server, *fence.Gates)
 	return server, gates
 }
 
-// put sends a request with these values of the header. It may be called from any goroutine
-// that the test waits for.
+// put sends a request with these values of the header.
 func put(t *testing.T, url string, tokens ...string) (*http.Response, string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPut, url, nil)
-	if err != nil {
-		t.Error(err)
-		return &http.Response{}, ""
-	}
+	req := request(t, t.Context(), url, nil)
 	req.Header[fence.Header] = tokens
 	resp, err := (&http.Client{Timeout: patience}).Do(req)
-	if err != nil {
-		t.Error(err)
-		return &http.Response{}, ""
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	wantNil(t, err)
@@ -186,18 +178,14 @@ func TestOvertakenRequestCanStillAnswer(t *testing.T) {
 		}
 	})
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "PUT /doc HTTP/1.1\r\nHost: x\r\nFencing-Token: 1\r\nContent-Length: 3\r\n\r\nall")
 	receive(t, began)
 	put(t, server.URL+"/doc", "2")
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusConflict || !strings.Contains(string(body), "has seen 2") {

@@ -26,9 +26,7 @@ func locks(t *testing.T) *holdfast.Client { return suites.Client(t, memstore.New
 func lock(t *testing.T, c *holdfast.Client) (context.Context, *holdfast.Lease) {
 	t.Helper()
 	lease, err := c.TryLock(t.Context(), "doc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return lease.Context(t.Context()), lease
 }
 
@@ -45,9 +43,7 @@ func fenced(t *testing.T) *http.Client {
 func request(t *testing.T, ctx context.Context, url string, body io.Reader) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return req
 }
 
@@ -119,9 +115,7 @@ func TestTransportReturnsErrStaleToAStaleHolder(t *testing.T) {
 	wantNil(t, lease.Unlock(t.Context()))
 	second, newer := lock(t, c)
 	resp, err := client.Do(request(t, second, server.URL, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp.Body.Close()
 
 	var reused []bool
