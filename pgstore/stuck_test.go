@@ -34,22 +34,16 @@ func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
 	lockAt := func(t *testing.T, url string) func(names ...string) func() {
 		return func(names ...string) func() { return lockRow(t, url, names...) }
 	}
-	for what, lock := range map[string]func(t *testing.T, url string) func(names ...string) func(){
-		"row locked": lockAt,
-		"row added and not committed": func(t *testing.T, url string) func(names ...string) func() {
-			return func(...string) func() {
-				return inSession(t, url, "DELETE FROM holdfast.names; COMMIT; BEGIN; INSERT INTO holdfast.names (name, highest, used) SELECT 'stuck' || n, 0, 0 FROM generate_series(0, 2) n")
-			}
-		},
-		"advisory lock of a stranger": func(t *testing.T, url string) func(names ...string) func() {
-			return func(...string) func() {
-				return inSession(t, url, "SELECT pg_advisory_lock(1215260740, hashtext('stuck' || n)) FROM generate_series(0, 2) n")
-			}
-		},
+	for what, lock := range map[string]string{
+		"row locked": "SELECT FROM holdfast.names WHERE name LIKE 'stuck%' FOR UPDATE",
+		"row added and not committed": "DELETE FROM holdfast.names; COMMIT; BEGIN; " +
+			"INSERT INTO holdfast.names (name, highest, used) SELECT 'stuck' || n, 0, 0 FROM generate_series(0, 2) n",
+		"advisory lock of a stranger": "SELECT pg_advisory_lock(1215260740, hashtext('stuck' || n)) FROM generate_series(0, 2) n",
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := server(t)
-			suites.StuckNames(t, openStore(t, p.URL()), 150, lock(t, p.URL())) // if each of them waits for a stuck name, there are about 60
+			const least = 150 // if each of them waits for a stuck name, there are about 60
+			suites.StuckNames(t, openStore(t, p.URL()), least, func(...string) func() { return inSession(t, p.URL(), lock) })
 		})
 	}
 	t.Run("leases", func(t *testing.T) {
