@@ -13,28 +13,23 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// lockRow locks the row of a name, as a client that hangs within a transaction.
-func lockRow(t testing.TB, db *sql.DB, name string) *sql.Tx {
+// lockRow locks the rows of names, as a client that hangs within a transaction.
+func lockRow(t testing.TB, db *sql.DB, names ...string) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(limited(t), nil)
 	must(t, err)
 	t.Cleanup(func() { tx.Rollback() })
-	mustExec(t, tx, "SELECT * FROM holdfast_names WHERE name = "+literal(name)+" FOR UPDATE")
+	for _, name := range names {
+		mustExec(t, tx, "SELECT * FROM holdfast_names WHERE name = "+literal(name)+" FOR UPDATE")
+	}
 	return tx
 }
 
 // lockRows locks the rows of names for the suites.
 func lockRows(t testing.TB, db *sql.DB) func(names ...string) (unlock func()) {
 	return func(names ...string) func() {
-		var locks []*sql.Tx
-		for _, name := range names {
-			locks = append(locks, lockRow(t, db, name))
-		}
-		return func() {
-			for _, tx := range locks {
-				tx.Rollback()
-			}
-		}
+		tx := lockRow(t, db, names...)
+		return func() { tx.Rollback() }
 	}
 }
 
