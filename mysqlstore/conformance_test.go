@@ -39,8 +39,9 @@ func residue(t testing.TB, server *servers.MariaDB) (left []string) {
 	db, err := sql.Open("mysql", server.DSN())
 	must(t, err)
 	defer db.Close() // the suite counts goroutines
-	rows, err := db.Query("SELECT CONCAT('name ', name, ' special ', special, ' id ', HEX(id), ' until ', until) FROM holdfast_names" +
-		" WHERE (special <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM holdfast_claims WHERE seq < 0)" +
+	rows, err := db.Query("SELECT CONCAT('name ', name, ' special ', special, ' id ', HEX(id), ' until ', until)" +
+		" FROM holdfast_names WHERE (special <> 0 OR until <> 0)" +
+		" AND name NOT IN (SELECT name FROM holdfast_claims WHERE seq < 0)" +
 		" UNION ALL SELECT CONCAT('claim ', name, ' seq ', seq, ' id ', HEX(id)) FROM holdfast_claims WHERE seq >= 0")
 	must(t, err)
 	for rows.Next() {

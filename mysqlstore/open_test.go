@@ -20,22 +20,24 @@ import (
 func TestErrorsOfOpenSayWhatIsWrongWithoutThePassword(t *testing.T) {
 	const refused = "refused" // no server listens, and the URL is valid
 	for url, says := range map[string]string{
-		"mysql://u:sEcReT@h":                                                   "mysql://USER:PASSWORD@HOST:3306/DATABASE",
-		"mysql://u:sEcReT@h/a/b":                                               "mysql://USER:PASSWORD@HOST:3306/DATABASE",
-		"mysql://u:sEcReT@h,i/db":                                              "one host",
-		"mysql://u:sEcReT@h:99999/db":                                          "malformed host",
-		"mysql://u:sEcReT@h/db?charset=latin1":                                 "unknown parameter",
-		"mysql://u:sEcReT@h/db?create=maybe":                                   "want true or false",
-		"mysql://u:sEcReT@h/db?tls=maybe":                                      "want true or false",
-		"mysql://u:sEcReT@h/db?tls=false&ca=x":                                 "tls=false",
-		"mysql://u:sEcReT@h/db?ca=/nonexistent":                                "no such file",
-		"mysql://u:sEcReT@h/db?prefix=a%60b":                                   "letters, digits and underscores",
+		"mysql://u:sEcReT@h":                    "mysql://USER:PASSWORD@HOST:3306/DATABASE",
+		"mysql://u:sEcReT@h/a/b":                "mysql://USER:PASSWORD@HOST:3306/DATABASE",
+		"mysql://u:sEcReT@h,i/db":               "one host",
+		"mysql://u:sEcReT@h:99999/db":           "malformed host",
+		"mysql://u:sEcReT@h/db?charset=latin1":  "unknown parameter",
+		"mysql://u:sEcReT@h/db?create=maybe":    "want true or false",
+		"mysql://u:sEcReT@h/db?tls=maybe":       "want true or false",
+		"mysql://u:sEcReT@h/db?tls=false&ca=x":  "tls=false",
+		"mysql://u:sEcReT@h/db?ca=/nonexistent": "no such file",
+		"mysql://u:sEcReT@h/db?prefix=a%60b":    "letters, digits and underscores",
+		// These are tried.
 		strings.Replace(one.URL(one.Addr()), "test:test", "test:sEcReT", 1):    "check the user and the password",
 		strings.Replace(one.URL(one.Addr()), "/locks", "/nowhere", 1):          "the database does not exist",
 		strings.Replace(one.URL("127.0.0.1:1"), "test:test", "test:sEcReT", 1): refused,
 	} {
 		_, err := store.Open(limited(t), url)
-		if err == nil || errors.Is(err, store.ErrInvalid) == (says == refused) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "sEcReT") {
+		if err == nil || errors.Is(err, store.ErrInvalid) == (says == refused) ||
+			!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "sEcReT") {
 			t.Errorf("%s: %v, want an error that says %q and no password", url, err, says)
 		}
 	}

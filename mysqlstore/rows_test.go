@@ -126,7 +126,8 @@ func TestASessionThatHangsWithNamesAddedOrRemovedStopsNoOtherNames(t *testing.T)
 	tx, err := db.BeginTx(limited(t), nil)
 	must(t, err)
 	defer tx.Rollback()
-	mustExec(t, tx, "INSERT INTO holdfast_names (name, last) VALUES ('new0', 1)", "DELETE FROM holdfast_names WHERE name = 'new1'")
+	mustExec(t, tx, "INSERT INTO holdfast_names (name, last) VALUES ('new0', 1)",
+		"DELETE FROM holdfast_names WHERE name = 'new1'")
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
