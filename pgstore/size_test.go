@@ -113,7 +113,8 @@ func TestATokenIsAboveTheFloorThatWasRaisedDuringTheCall(t *testing.T) {
 		eventually(t, "the call waits for too long", func() bool {
 			ahead := time.Now().Add(time.Hour).UnixMicro()
 			conn := connect(t, p.URL())
-			exec(t, conn, fmt.Sprintf("BEGIN; INSERT INTO holdfast.names (name, highest, used) VALUES ('%s', %d, 0)", r.Name, ahead))
+			exec(t, conn, fmt.Sprintf("BEGIN; INSERT INTO holdfast.names (name, highest, used) VALUES ('%s', %d, 0)",
+				r.Name, ahead))
 			var answer store.Answer
 			done := make(chan error, 1)
 			go func() {

@@ -38,12 +38,15 @@ func TestLockedRowsHoldUpTheirNamesOnly(t *testing.T) {
 		"row locked": "SELECT FROM holdfast.names WHERE name LIKE 'stuck%' FOR UPDATE",
 		"row added and not committed": "DELETE FROM holdfast.names; COMMIT; BEGIN; " +
 			"INSERT INTO holdfast.names (name, highest, used) SELECT 'stuck' || n, 0, 0 FROM generate_series(0, 2) n",
-		"advisory lock of a stranger": "SELECT pg_advisory_lock(1215260740, hashtext('stuck' || n)) FROM generate_series(0, 2) n",
+		"advisory lock of a stranger": "SELECT pg_advisory_lock(1215260740, hashtext('stuck' || n)) " +
+			"FROM generate_series(0, 2) n",
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := server(t)
 			const least = 150 // if each of them waits for a stuck name, there are about 60
-			suites.StuckNames(t, openStore(t, p.URL()), least, func(...string) func() { return inSession(t, p.URL(), lock) })
+			suites.StuckNames(t, openStore(t, p.URL()), least, func(...string) (unlock func()) {
+				return inSession(t, p.URL(), lock)
+			})
 		})
 	}
 	t.Run("leases", func(t *testing.T) {
