@@ -28,7 +28,8 @@ func Rows(path string) ([]string, error) {
 	err = conn.each(func(row []driver.Value) error {
 		rows = append(rows, text(row[0]))
 		return nil
-	}, "SELECT 'names: '||name FROM names UNION ALL SELECT 'holders: '||name FROM holders UNION ALL SELECT 'waiters: '||name FROM waiters")
+	}, "SELECT 'names: '||name FROM names UNION ALL SELECT 'holders: '||name FROM holders "+
+		"UNION ALL SELECT 'waiters: '||name FROM waiters")
 	return rows, err
 }
 
