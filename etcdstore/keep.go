@@ -49,6 +49,10 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (err er
 			// The store chooses the ID, so that it can revoke the lease if the reply is lost.
 			u.lease = rand.Int64N(math.MaxInt64) + 1
 			if _, err := s.newLease(ctx, u.lease, whole(keep.For)); err != nil {
+				l := &lease{id: u.lease}
+				l.unsure.Store(true)
+				l.began(sinceBase(), whole(keep.For))
+				s.pool.push(l) // it may still be created after settle found nothing to revoke, so Close looks for it
 				return err
 			}
 		}

@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -167,9 +166,6 @@ func (s *Store) newLease(ctx context.Context, id, seconds int64) (*lease, error)
 	resp, err := call(s, ctx, s.leases.LeaseGrant, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
 	if err != nil {
 		return nil, err
-	}
-	if resp.Error != "" {
-		return nil, errors.New(resp.Error)
 	}
 	l := &lease{id: resp.ID, seconds: seconds}
 	l.began(sent, resp.TTL)
