@@ -75,8 +75,8 @@ func (k *keys) key(name string, kind byte, lease int64) string {
 
 func (k *keys) of(r *record) string { return k.key(r.name, r.kind, r.lease) }
 
-// format is the version of the records. A later one must keep the keys of holders between those of kindCooling
-// and kindShared, so that programs of this version neither grant such a name nor change its keys.
+// format is the version of the records. A later one must keep the keys of holders before those of kindShared, the
+// only ones that a shared request checks, so that programs of this version neither grant nor change such a name.
 const format = 1
 
 // A record is the content of a key and its value. The value is the JSON of the exported fields.
