@@ -217,6 +217,11 @@ func TestBreakingNeedsPermissionNameAndReason(t *testing.T) {
 			t.Fatalf("%s released the lock", test.what)
 		}
 	}
+	const refused = "wrong user name or password"
+	if log, _, _ := strings.Cut(s.log.String(), "\n"); !strings.Contains(log, refused) || !strings.Contains(log, "from=127.0.0.1:") ||
+		strings.Contains(log, "ann") || strings.Contains(log, "guess") || strings.Count(s.log.String(), refused) != 1 {
+		t.Errorf("the log, though a browser first asks without credentials: %s", &s.log)
+	}
 	status, body := s.post("break", good, "secret", "Origin: "+strings.TrimSuffix(s.base, "/locks/"))
 	if status != http.StatusOK || !strings.Contains(body, "If it was held, its holder may still be running") {
 		t.Errorf("status %d: %s", status, body)

@@ -33,26 +33,31 @@ func TestALongQueueIsComparedQuickly(t *testing.T) {
 	}
 }
 
+// noted compares listings of one lock, and returns its record and the last listing.
+func noted(begin time.Time, every time.Duration, locks ...holdfast.Info) (record, *snapshot) {
+	var h history
+	var before *snapshot
+	for i, lock := range locks {
+		s := &snapshot{at: begin.Add(time.Duration(i) * every), listing: listing{locks: []holdfast.Info{lock}}}
+		s.sightings(before)
+		h.note(before, s)
+		before = s
+	}
+	return h.of("job"), before
+}
+
 // The wait of a holder is known when it releases the lock, several listings later.
 func TestAHoldHasItsWait(t *testing.T) {
 	id, now := store.NewID(), time.Now()
 	holder := func(age time.Duration) []holdfast.Holder {
 		return []holdfast.Holder{{ID: id, Mode: holdfast.ModeExclusive, Age: age, Left: time.Minute}}
 	}
-	var h history
-	var before *snapshot
-	for i, lock := range []holdfast.Info{
-		{Name: "job", Waiters: []holdfast.Waiter{{ID: id, Age: 3 * time.Second}}},
-		{Name: "job", Holders: holder(time.Second)},
-		{Name: "job", Holders: holder(3 * time.Second)},
-		{Name: "job"},
-	} {
-		s := &snapshot{at: now.Add(time.Duration(i) * 2 * time.Second), listing: listing{locks: []holdfast.Info{lock}}}
-		s.sightings(before)
-		h.note(before, s)
-		before = s
-	}
-	if r := h.of("job"); len(r.Holds) != 1 || r.Holds[0].From.Sub(r.Holds[0].Came) != 4*time.Second || !r.Holds[0].From.Equal(now.Add(time.Second)) {
+	r, _ := noted(now, 2*time.Second,
+		holdfast.Info{Name: "job", Waiters: []holdfast.Waiter{{ID: id, Age: 3 * time.Second}}},
+		holdfast.Info{Name: "job", Holders: holder(time.Second)},
+		holdfast.Info{Name: "job", Holders: holder(3 * time.Second)},
+		holdfast.Info{Name: "job"})
+	if len(r.Holds) != 1 || r.Holds[0].From.Sub(r.Holds[0].Came) != 4*time.Second || !r.Holds[0].From.Equal(now.Add(time.Second)) {
 		t.Errorf("%+v", r.Holds)
 	}
 }
@@ -104,46 +109,30 @@ func TestCountsOfWaitersAreBounded(t *testing.T) {
 // were last seen in that state.
 func TestTimesDoNotEndAtTheLastListing(t *testing.T) {
 	a, b, c := store.NewID(), store.NewID(), store.NewID()
-	before := holdfast.Info{
-		Name:    "job",
-		Holders: []holdfast.Holder{{ID: a, Mode: holdfast.ModeExclusive, Age: time.Second, Left: time.Minute}},
-		Waiters: []holdfast.Waiter{{ID: b, Age: 2 * time.Second}},
-	}
+	exclusive := holdfast.Holder{ID: a, Mode: holdfast.ModeExclusive, Age: time.Second, Left: time.Minute}
+	reader := holdfast.Holder{ID: a, Mode: holdfast.ModeShared, Age: time.Second, Left: time.Minute}
+	waiters := []holdfast.Waiter{{ID: b, Age: 2 * time.Second}}
 	for _, test := range []struct {
 		what         string
 		before       holdfast.Holder
 		after        []holdfast.Holder
 		held, waited time.Duration
 	}{
-		{"handed over", before.Holders[0], []holdfast.Holder{{ID: b, Mode: holdfast.ModeExclusive, Age: 4 * time.Second}}, 7 * time.Second, 8 * time.Second},
-		{"released", before.Holders[0], nil, 11 * time.Second, 0},
+		{"handed over", exclusive, []holdfast.Holder{{ID: b, Mode: holdfast.ModeExclusive, Age: 4 * time.Second}}, 7 * time.Second, 8 * time.Second},
+		{"released", exclusive, nil, 11 * time.Second, 0},
 		{"expired", holdfast.Holder{ID: a, Mode: holdfast.ModeExclusive, Age: time.Second, Left: 3 * time.Second}, nil, 4 * time.Second, 0},
-		{"done", before.Holders[0], []holdfast.Holder{{ID: a, Mode: holdfast.ModeExclusive, State: holdfast.StateDone, Age: 9 * time.Second}}, 2 * time.Second, 0},
-		{
-			"a reader beside others",
-			holdfast.Holder{ID: a, Mode: holdfast.ModeShared, Age: time.Second, Left: time.Minute},
-			[]holdfast.Holder{{ID: c, Mode: holdfast.ModeShared, Age: 9 * time.Second}},
-			11 * time.Second, 0,
-		},
-		{
-			"a reader before a writer",
-			holdfast.Holder{ID: a, Mode: holdfast.ModeShared, Age: time.Second, Left: time.Minute},
-			[]holdfast.Holder{{ID: c, Mode: holdfast.ModeExclusive, Age: 9 * time.Second}},
-			2 * time.Second, 0,
-		},
+		{"done", exclusive, []holdfast.Holder{{ID: a, Mode: holdfast.ModeExclusive, State: holdfast.StateDone, Age: 9 * time.Second}}, 2 * time.Second, 0},
+		{"a reader beside others", reader, []holdfast.Holder{{ID: c, Mode: holdfast.ModeShared, Age: 9 * time.Second}}, 11 * time.Second, 0},
+		{"a reader before a writer", reader, []holdfast.Holder{{ID: c, Mode: holdfast.ModeExclusive, Age: 9 * time.Second}}, 2 * time.Second, 0},
 	} {
-		before.Holders = []holdfast.Holder{test.before}
 		now := time.Now()
-		var h history
-		first := &snapshot{at: now, listing: listing{locks: []holdfast.Info{before}}}
-		second := &snapshot{at: now.Add(10 * time.Second), listing: listing{locks: []holdfast.Info{{Name: "job", Holders: test.after}}}}
-		second.sightings(first)
-		h.note(first, second)
-		r := h.of("job")
+		r, last := noted(now, 10*time.Second,
+			holdfast.Info{Name: "job", Holders: []holdfast.Holder{test.before}, Waiters: waiters},
+			holdfast.Info{Name: "job", Holders: test.after})
 		if len(r.Holds) != 1 || r.Holds[0].To.Sub(r.Holds[0].From) != test.held || !r.Holds[0].From.Equal(now.Add(-time.Second)) {
 			t.Errorf("%s: held for %v, want %v", test.what, r.Holds, test.held)
 		}
-		if waited := second.seen[b].waited; waited != test.waited {
+		if waited := last.seen[b].waited; waited != test.waited {
 			t.Errorf("%s: waited for %v, want %v", test.what, waited, test.waited)
 		}
 	}

@@ -57,7 +57,7 @@ func TestLocksBeyondTheEndOfTheListingAreFoundAndShown(t *testing.T) {
 // A listing of a prefix counts against the tenth of the time too, and all browsers share it.
 func TestListingsOfPrefixesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, h := newSlowStore(t, 0)
+		s, h := newFakeStore(t, 0)
 		for i := range 10_100 {
 			acquire(t, s.Store, store.Request{Name: fmt.Sprintf("n%05d", i)})
 		}
@@ -101,37 +101,11 @@ func TestALockWithManyHoldersAndWaitersMakesAShortPage(t *testing.T) {
 	}
 }
 
-// A listStore counts the calls of List and Break, and changes their results.
-type listStore struct {
-	store.Store
-	lists    atomic.Int64
-	twice    bool
-	breaking func(context.Context) error
-}
-
-func (l *listStore) List(ctx context.Context, q store.Query) (store.Page, error) {
-	l.lists.Add(1)
-	page, err := l.Store.List(ctx, q)
-	if l.twice {
-		page.Locks = append(page.Locks, page.Locks...)
-	}
-	return page, err
-}
-
-func (l *listStore) Break(ctx context.Context, name string, id store.ID) error {
-	if l.breaking != nil {
-		if err := l.breaking(ctx); err != nil {
-			return err
-		}
-	}
-	return l.Store.Break(ctx, name, id)
-}
-
 func TestANameThatIsListedTwiceIsShownOnce(t *testing.T) {
-	l := &listStore{Store: memstore.New(), twice: true}
-	c := newClient(t, l)
-	lock(t, c, "job")
-	body := visit(t, inspect.Handler(c), "/", patience).Body.String()
+	s, h := newFakeStore(t, 0)
+	s.twice = true
+	acquire(t, s.Store, store.Request{Name: "job"})
+	body := visit(t, h, "/", patience).Body.String()
 	if n := strings.Count(body, ">job</a>"); n != 1 || !strings.Contains(body, "<b>1</b> lock: ") {
 		t.Errorf("%d times:\n%s", n, body)
 	}
@@ -139,16 +113,14 @@ func TestANameThatIsListedTwiceIsShownOnce(t *testing.T) {
 
 func TestHealthChecksAreBoundedAtTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &listStore{Store: memstore.New()}
-		c := newClient(t, l)
-		h := inspect.Handler(c)
+		s, h := newFakeStore(t, 0)
 		for range 1000 {
 			if w := visit(t, h, "/healthz", time.Minute); w.Code != http.StatusOK {
 				t.Fatal(w.Code)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if n := l.lists.Load(); n > 11 || n < 9 {
+		if n := s.lists.Load(); n > 11 || n < 9 {
 			t.Errorf("the store was asked %d times in 10 seconds", n)
 		}
 	})
@@ -157,11 +129,10 @@ func TestHealthChecksAreBoundedAtTheStore(t *testing.T) {
 // Even if the user closes the page, the outcome of the release is known.
 func TestAReleaseIsFinishedIfTheBrowserGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &listStore{Store: memstore.New()}
-		c := newClient(t, l)
-		lease := lock(t, c, "job")
+		s, h := newFakeStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }))
+		req := acquire(t, s.Store, store.Request{Name: "job"})
 		ctx, leave := context.WithCancel(t.Context())
-		l.breaking = func(ctx context.Context) error {
+		s.breaking = func(ctx context.Context) error {
 			leave()
 			select {
 			case <-time.After(time.Second):
@@ -170,28 +141,15 @@ func TestAReleaseIsFinishedIfTheBrowserGoesAway(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		form := url.Values{"name": {"job"}, "id": {lease.ID().String()}, "typed": {"job"}, "reason": {"stuck"}}
+		form := url.Values{"name": {"job"}, "id": {req.ID.String()}, "typed": {"job"}, "reason": {"stuck"}}
 		r := httptest.NewRequestWithContext(ctx, "POST", "/break", strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.SetBasicAuth("ann", "x")
-		inspect.Handler(c, inspect.AllowBreak(func(_, _ string) bool { return true })).ServeHTTP(httptest.NewRecorder(), r)
-		if info, err := c.Inspect(t.Context(), "job"); err != nil || len(info.Holders) != 0 {
-			t.Errorf("not released: %+v, %v", info, err)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if page, err := s.List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
+			t.Errorf("not released: %+v, %v", page, err)
 		}
 	})
-}
-
-func TestWrongCredentialsAreLoggedWithoutThem(t *testing.T) {
-	s := newSite(t, inspect.AllowBreak(func(_, _ string) bool { return false }))
-	s.post("break", url.Values{"name": {"job"}}, "hunter2", "")
-	if log := s.log.String(); !strings.Contains(log, "wrong user name or password") || !strings.Contains(log, "from=127.0.0.1:") ||
-		strings.Contains(log, "ann") || strings.Contains(log, "hunter2") {
-		t.Errorf("the log: %s", log)
-	}
-	s.post("break", url.Values{"name": {"job"}}, "", "")
-	if n := strings.Count(s.log.String(), "\n"); n != 1 {
-		t.Errorf("%d lines: a browser first asks without credentials", n)
-	}
 }
 
 // A client can keep a connection busy by a body that it sends slowly, whether the page wants one or
@@ -199,7 +157,7 @@ func TestWrongCredentialsAreLoggedWithoutThem(t *testing.T) {
 func TestABodyThatIsTrickledIsDropped(t *testing.T) {
 	for _, line := range []string{"GET /", "GET /events", "GET /static/style.css", "GET /nothing", "POST /", "POST /break"} {
 		synctest.Test(t, func(t *testing.T) {
-			_, h := newSlowStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }))
+			_, h := newFakeStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }))
 			begin := time.Now()
 			conn := dial(t, h, line+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
 			go func() {

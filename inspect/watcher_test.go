@@ -18,28 +18,41 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A slowStore takes some time to list, and sums up that time.
-type slowStore struct {
+// A fakeStore takes some time to list, and sums up that time.
+type fakeStore struct {
 	store.Store
-	takes atomic.Int64
-	busy  atomic.Int64
+	takes, busy, lists atomic.Int64
+	twice              bool                        // it lists each name twice
+	breaking           func(context.Context) error // precedes Break, which it prevents by an error
 }
 
-func (s *slowStore) List(ctx context.Context, q store.Query) (store.Page, error) {
+func (s *fakeStore) List(ctx context.Context, q store.Query) (store.Page, error) {
+	s.lists.Add(1)
 	begin := time.Now()
 	defer func() { s.busy.Add(int64(time.Since(begin))) }()
 	select {
 	case <-time.After(time.Duration(s.takes.Load())):
-		return s.Store.List(ctx, q)
 	case <-ctx.Done():
 		time.Sleep(time.Microsecond) // a call returns after the end of its context, if only a little later
 		return store.Page{}, ctx.Err()
 	}
+	page, err := s.Store.List(ctx, q)
+	if s.twice {
+		page.Locks = append(page.Locks, page.Locks...)
+	}
+	return page, err
 }
 
-func newSlowStore(t *testing.T, takes time.Duration, opts ...inspect.Option) (*slowStore, http.Handler) {
+func (s *fakeStore) Break(ctx context.Context, name string, id store.ID) error {
+	if err := s.breaking(ctx); err != nil {
+		return err
+	}
+	return s.Store.Break(ctx, name, id)
+}
+
+func newFakeStore(t *testing.T, takes time.Duration, opts ...inspect.Option) (*fakeStore, http.Handler) {
 	t.Helper()
-	s := &slowStore{Store: memstore.New()}
+	s := &fakeStore{Store: memstore.New()}
 	s.takes.Store(int64(takes))
 	return s, inspect.Handler(newClient(t, s), opts...)
 }
@@ -56,7 +69,7 @@ func visit(t *testing.T, h http.Handler, path string, limit time.Duration) *http
 
 func TestAnOutageKeepsTheLastList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, h := newSlowStore(t, 0)
+		s, h := newFakeStore(t, 0)
 		acquire(t, s.Store, store.Request{Name: "job", Owner: "web-1"})
 		open, leave := context.WithCancel(t.Context()) // a page that stays open
 		w := httptest.NewRecorder()
@@ -96,7 +109,7 @@ func TestAnOutageKeepsTheLastList(t *testing.T) {
 // Without a listing, the number of locks is unknown, which is not the same as zero.
 func TestAStoreThatNeverAnsweredHasNoNumberOfLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, h := newSlowStore(t, time.Hour)
+		_, h := newFakeStore(t, time.Hour)
 		if body := visit(t, h, "/", time.Minute).Body.String(); strings.Contains(body, "<b>0</b> locks") || strings.Contains(body, "The list is") {
 			t.Errorf("%s", body)
 		}
@@ -107,7 +120,7 @@ func TestAStoreThatNeverAnsweredHasNoNumberOfLocks(t *testing.T) {
 func TestASlowStoreIsListedForATenthOfTheTime(t *testing.T) {
 	for _, takes := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			s, h := newSlowStore(t, takes)
+			s, h := newFakeStore(t, takes)
 			const long = 10 * time.Minute
 			w := visit(t, h, "/events", long)
 			if busy := time.Duration(s.busy.Load()); busy > long/10+2*takes {
@@ -127,7 +140,7 @@ func TestASlowStoreIsListedForATenthOfTheTime(t *testing.T) {
 
 func TestAListingThatTakesTooLongShowsWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, h := newSlowStore(t, 4*time.Second)
+		s, h := newFakeStore(t, 4*time.Second)
 		for i := range 250 {
 			acquire(t, s.Store, store.Request{Name: fmt.Sprintf("n%03d", i)})
 		}
@@ -147,7 +160,7 @@ func TestAListingThatTakesTooLongShowsWhatItHas(t *testing.T) {
 
 func TestAStreamOfHTTP2OutlivesAPause(t *testing.T) {
 	t.Parallel()
-	_, h := newSlowStore(t, 0, inspect.Every(12*time.Second)) // longer than the write limit of a browser
+	_, h := newFakeStore(t, 0, inspect.Every(12*time.Second)) // longer than the write limit of a browser
 	server := httptest.NewUnstartedServer(h)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -213,7 +226,7 @@ func dial(t *testing.T, h http.Handler, request string) net.Conn {
 func TestABrowserThatDoesNotReadIsDropped(t *testing.T) {
 	for _, path := range []string{"/", "/events"} {
 		synctest.Test(t, func(t *testing.T) {
-			_, h := newSlowStore(t, 0)
+			_, h := newFakeStore(t, 0)
 			dial(t, h, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		})
 	}
