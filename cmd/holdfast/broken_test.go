@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -33,14 +34,17 @@ func (b *brokenStore) Release(ctx context.Context, name string, id store.ID, kee
 
 func (b *brokenStore) Close() error { return nil } // the test still reads it
 
-func (b *brokenStore) client(t *testing.T) *holdfast.Client {
+// runner returns a runner that holds a lock with a minimum hold, under which no job has run yet.
+func (b *brokenStore) runner(t *testing.T, report *reporter) *runner {
 	t.Helper()
-	c, err := holdfast.New(b)
+	c := suites.Client(t, b)
+	lease, err := c.Lock(t.Context(), "a", holdfast.MinHold(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	r := &runner{jobOptions: &jobOptions{}, report: report, client: &connection{c, &ttlStore{Store: b}}, lease: lease}
+	r.name, r.signals = "a", make(chan os.Signal, 1)
+	return r
 }
 
 // Only a lock that was held until its release has protected all of the work.
@@ -73,7 +77,7 @@ func TestReleaseForgivesALostReplyIfTheLockWasHeldUntilThen(t *testing.T) {
 		}
 		id := store.NewID()
 		if !test.gone {
-			lease, err := b.client(t).Lock(t.Context(), "a")
+			lease, err := suites.Client(t, b).Lock(t.Context(), "a")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,92 +94,52 @@ func TestReleaseForgivesALostReplyIfTheLockWasHeldUntilThen(t *testing.T) {
 	}
 }
 
-func TestALockUnderWhichNoJobHasRunIsNotClosedForMinHold(t *testing.T) {
-	for what, failure := range map[string]func(ctx context.Context) error{
-		"hangs":      func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-		"is refused": func(context.Context) error { return errors.New("connection refused") },
-	} {
-		t.Run("the first release "+what, func(t *testing.T) {
-			t.Parallel()
-			calls := 0
-			b := &brokenStore{Store: memstore.New()}
-			b.release = func(ctx context.Context, real func() error) error {
-				if calls++; calls == 1 {
-					return failure(ctx)
-				}
-				return real()
-			}
-			c := b.client(t)
-			lease, err := c.Lock(t.Context(), "a", holdfast.MinHold(time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := &runner{jobOptions: &jobOptions{}, report: newReporter("a"), client: &connection{c, &ttlStore{Store: b}}, lease: lease}
-			r.name = "a"
-			r.leave(&signalled{15})
-			r.cleanUp()
-			if page, err := b.List(t.Context(), store.Query{}); err != nil || len(page.Locks) > 0 {
-				t.Errorf("left behind: %+v, %v", page.Locks, err)
-			}
-		})
+func TestMinHoldConcernsOnlyALockUnderWhichAJobHasRun(t *testing.T) {
+	refuse := func(context.Context) error { return errors.New("connection refused") }
+	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	delay := func(context.Context) error { time.Sleep(hurryTime / 10); return nil }
+	signal := func(r *runner) { r.leave(&signalled{15}) }
+	failed := func(r *runner) {
+		r.used = true
+		(&holding{runner: r}).jobEvent(job.Event{Kind: job.Failed, Err: errors.New("not found")})
 	}
-}
-
-// As the run leaves it when --max-hold has ended its job.
-func TestALockUnderWhichAJobHasRunIsClosedForMinHoldAlsoIfTheFirstReleaseFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		calls := 0
-		b := &brokenStore{Store: memstore.New()}
-		b.release = func(_ context.Context, real func() error) error {
-			if calls++; calls == 1 {
-				return errors.New("connection reset")
-			}
-			return real()
-		}
-		c := b.client(t)
-		lease, err := c.Lock(t.Context(), "a", holdfast.MinHold(time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &runner{jobOptions: &jobOptions{}, client: &connection{c, &ttlStore{Store: b}}, lease: lease, used: true, hurry: true}
-		r.name = "a"
-		r.cleanUp()
-		page, err := b.List(t.Context(), store.Query{})
-		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].State != store.Cooling {
-			t.Errorf("afterwards: %+v, %v", page.Locks, err)
-		}
-	})
-}
-
-func TestASecondSignalDoesNotPreventTheReleaseOfAnUnusedLock(t *testing.T) {
-	for what, leave := range map[string]func(r *runner){
-		"a signal": func(r *runner) { r.leave(&signalled{15}) },
-		"the job could not be executed": func(r *runner) {
-			r.used = true
-			(&holding{runner: r}).jobEvent(job.Event{Kind: job.Failed, Err: errors.New("not found")})
-		},
+	for _, test := range []struct {
+		what   string
+		first  func(ctx context.Context) error // precedes the first release, which it prevents by an error
+		leave  func(r *runner)
+		again  bool // there is a second signal
+		closed bool
+	}{
+		{"a signal, and the first release hangs", hang, signal, false, false},
+		{"a signal, and the first release is refused", refuse, signal, false, false},
+		{"two signals", delay, signal, true, false},
+		{"the job could not be executed, and a signal", delay, failed, true, false},
+		{"--max-hold has ended a job, and the first release is refused", refuse, func(r *runner) { r.used, r.hurry = true, true }, false, true},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(test.what, func(t *testing.T) {
 			report := newReporter("a") // it never ends
 			synctest.Test(t, func(t *testing.T) {
+				calls := 0
 				b := &brokenStore{Store: memstore.New()}
 				defer time.Sleep(time.Minute) // until what cleanUp left running has ended
-				b.release = func(_ context.Context, real func() error) error {
-					time.Sleep(hurryTime / 10)
+				b.release = func(ctx context.Context, real func() error) error {
+					if calls++; calls == 1 {
+						if err := test.first(ctx); err != nil {
+							return err
+						}
+					}
 					return real()
 				}
-				c := b.client(t)
-				lease, err := c.Lock(t.Context(), "a", holdfast.MinHold(time.Hour))
-				if err != nil {
-					t.Fatal(err)
+				r := b.runner(t, report)
+				test.leave(r)
+				if test.again {
+					r.signals <- syscall.SIGTERM
 				}
-				r := &runner{jobOptions: &jobOptions{}, report: report, client: &connection{c, &ttlStore{Store: b}}, lease: lease}
-				r.name, r.signals = "a", make(chan os.Signal, 1)
-				leave(r)
-				r.signals <- syscall.SIGTERM
 				r.cleanUp()
-				if page, err := b.List(t.Context(), store.Query{}); err != nil || len(page.Locks) > 0 {
-					t.Errorf("left behind: %+v, %v", page.Locks, err)
+				page, err := b.List(t.Context(), store.Query{})
+				closed := len(page.Locks) == 1 && page.Locks[0].Holders[0].State == store.Cooling
+				if err != nil || closed != test.closed || !closed && len(page.Locks) > 0 {
+					t.Errorf("afterwards: %+v, %v", page.Locks, err)
 				}
 			})
 		})

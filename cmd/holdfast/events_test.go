@@ -43,19 +43,6 @@ func TestALockIsRenewedEvenIfTheEventsAreNotRead(t *testing.T) {
 	}
 }
 
-func TestAJobIsAskedToEndEvenIfTheMessagesAreNotRead(t *testing.T) {
-	s := newSite(t)
-	p := s.command("run", "--ttl", lostTTL, "--grace", "1.2", "a", "-c", `trap 'echo cleaned up; exit 0' TERM; touch "$DIR/began"; sleep 60 & wait`)
-	p.cmd.Stderr = stalledPipe(t)
-	p.start()
-	s.exists("began")
-	s.hog(writeLock)
-	p.wantCode(79)
-	if p.out.String() != "cleaned up\n" {
-		t.Errorf("stdout: %q, want the job to have cleaned up", &p.out)
-	}
-}
-
 func TestEventsThatAreNotReadAreDropped(t *testing.T) {
 	report := newReporter("a")
 	report.json = stalledPipe(t)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,8 @@ func TestExitCodes(t *testing.T) {
 	s.env = append(s.env, "PATH="+s.dir+":"+os.Getenv("PATH"))
 	const broken = "sqlite:/nonexistent/locks.db"
 	holder := s.hold("busy")
+	wrong := *s // not even the file of this store may be created
+	wrong.env = append(slices.Clone(s.env), "HOLDFAST_STORE=sqlite:"+s.path("none.db"))
 	for _, test := range []struct {
 		what string
 		code int
@@ -92,7 +95,7 @@ func TestExitCodes(t *testing.T) {
 		{"script without a first line #!", 126, "#!/bin/sh", []string{"run", "a", "--", "./noshebang"}},
 		{"not found", 127, "command not found", []string{"run", "a", "--", "no-such-command"}},
 		{"no such file", 127, "command not found", []string{"run", "a", "--", "./no-such-file"}},
-		{"port out of range", 64, "--listen: listen tcp: address 99999: invalid port; choose a port that is free", []string{"ui", "--listen", "127.0.0.1:99999"}},
+		{"port out of range", 64, "--listen: listen tcp: address 99999: invalid port; choose a port that is free", []string{"ui", "--listen", "127.0.0.1:99999", "--store", "sqlite:" + s.path("other.db")}}, // it opens the store before
 		{"doctor without a finding", 0, "", []string{"doctor"}},
 		{"doctor with a warning", 1, "", []string{"doctor", "--ttl", "1us"}}, // no store is fast enough for that
 		{"unknown command", 64, `unknown command "shwo" (did you mean: holdfast show?)`, []string{"shwo", "a"}},
@@ -109,11 +112,31 @@ func TestExitCodes(t *testing.T) {
 		{"break of a free lock", 79, "no longer held under that ID: released, broken, expired, or lost by the store; see: holdfast show a", []string{"break", "a", "--id", strings.Repeat("1", 32)}},
 		{"break under another id", 79, `"busy" is no longer held under that ID`, []string{"break", "busy", "--id", strings.Repeat("1", 32)}},
 		{"malformed id", 64, "32 hexadecimal digits", []string{"release", "a", "--id", "1"}},
+		{"renew without an id", 64, "--id is missing", []string{"renew", "a"}},
+		{"bad prefix", 64, "control character", []string{"ls", "\x01"}},
+		{"empty name to show", 64, "empty name", []string{"show", ""}},
+		{"long name", 64, "want at most 512", []string{"acquire", strings.Repeat("x", 600)}},
+		{"short bench", 64, "want a time from 100ms to 1m0s", []string{"bench", "--time", "0"}},
+		{"long bench", 64, "want a time from 100ms to 1m0s", []string{"bench", "--time", "2m"}},
+		{"bench without goroutines", 64, "want a number from 1 to 1024", []string{"bench", "--goroutines", "0"}},
+		{"bench with too many goroutines", 64, "want a number from 1 to 1024", []string{"bench", "--goroutines", "1025"}},
+		{"bench with an argument", 64, `unexpected argument "extra"`, []string{"bench", "extra"}},
+		{"port alone", 64, "want an address and a port", []string{"ui", "--listen", "7117"}},
+		{"short interval", 64, "want at least 100ms", []string{"ui", "--interval", "1ms"}},
+		{"break without a password", 64, "HOLDFAST_UI_PASSWORD", []string{"ui", "--allow-break"}},
+		{"ui with an argument", 64, `unexpected argument "extra"`, []string{"ui", "extra"}},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			p := s.run(test.args...)
+			site := s
+			if test.code == exitUsage || test.code == exitNotFound {
+				site = &wrong
+			}
+			p := site.run(test.args...)
 			p.t = t
 			p.wantCode(test.code)
+			if _, err := s.stat("none.db"); err == nil {
+				t.Error("a wrong command line has created the store")
+			}
 			switch {
 			case test.says != "":
 				p.wantErr(test.says)
@@ -124,36 +147,6 @@ func TestExitCodes(t *testing.T) {
 	}
 	s.write("go", "")
 	holder.wantCode(0)
-}
-
-// Not even the file of the store may be created.
-func TestBadInputChangesNothing(t *testing.T) {
-	s := newPlainSite(t)
-	for _, args := range [][]string{
-		{"run", "a\n", "--", "true"},
-		{"run", "a"},
-		{"run", "--grace", "1h", "a", "--", "true"},
-		{"run", "--no-such-flag", "a", "--", "true"},
-		{"ls", "\x01"},
-		{"show", ""},
-		{"acquire", strings.Repeat("x", 600)},
-		{"renew", "a"},
-		{"bench", "--time", "0"},
-		{"bench", "--time", "2m"},
-		{"bench", "--goroutines", "0"},
-		{"bench", "--goroutines", "1025"},
-		{"bench", "extra"},
-		{"ui", "--listen", "7117"},
-		{"ui", "--interval", "1ms"},
-		{"ui", "--allow-break"},
-		{"ui", "extra"},
-	} {
-		s.run(args...).wantCode(exitUsage)
-	}
-	s.run("run", "a", "--", "no-such-command").wantCode(exitNotFound)
-	if _, err := s.stat("locks.db"); err == nil {
-		t.Error("the store was created")
-	}
 }
 
 func TestABusyMessageDescribesTheHolderAndTheQueue(t *testing.T) {

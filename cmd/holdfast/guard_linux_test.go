@@ -73,18 +73,25 @@ func processState(pid int) (state string, parent int) {
 	return state, parent
 }
 
+// startSleep starts a process in a group of its own, which ends with the test.
+func startSleep(t *testing.T) *exec.Cmd {
+	t.Helper()
+	job := exec.Command("sleep", "60")
+	job.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := job.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		job.Process.Kill()
+		job.Wait()
+	})
+	return job
+}
+
 func TestAGuardThatWasStoppedReadsAllMessagesBeforeItActs(t *testing.T) {
 	t.Parallel()
 	for range 5 {
-		job := exec.Command("sleep", "60")
-		job.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := job.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			job.Process.Kill()
-			job.Wait()
-		})
+		job := startSleep(t)
 		g := startGuard(t, job.Process.Pid, 0)
 		g.killIn(time.Minute)
 		g.hears("ready")
@@ -112,11 +119,7 @@ func TestAGuardSaysIfItKilledTheJobTooLate(t *testing.T) {
 		50 * time.Millisecond: "the job was killed before another holder could acquire the lock",
 		-time.Minute:          "the job was killed late: another holder may have had the lock",
 	} {
-		job := exec.Command("sleep", "60")
-		job.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := job.Start(); err != nil {
-			t.Fatal(err)
-		}
+		job := startSleep(t)
 		g := startGuard(t, job.Process.Pid, 0)
 		g.killIn(in)
 		if err := g.cmd.Wait(); err != nil {

@@ -16,21 +16,6 @@ import (
 // because the machine is busy.
 const lostTTL = "8s"
 
-// deadline returns the last deadline in the events of a run.
-func (s *site) deadline(events string) time.Time {
-	s.t.Helper()
-	var last time.Time
-	for _, e := range s.events(s.read(events)) {
-		if e.End != nil && e.End.After(last) {
-			last = *e.End
-		}
-	}
-	if last.IsZero() {
-		s.t.Fatal("no event has a deadline")
-	}
-	return last
-}
-
 // runLogged starts a run with a short TTL. Its events go to a file.
 func (s *site) runLogged(name string, args ...string) *process {
 	s.t.Helper()
@@ -79,12 +64,17 @@ func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// wasEndedInTime checks that a process of the job ended before the deadline of the job.
+// wasEndedInTime checks that a process of the job ended before the last deadline in the events of the job.
 func (s *site) wasEndedInTime(name string) {
 	s.t.Helper()
-	_, last := s.beats(name)
-	if deadline := s.deadline("events.job"); !last.Before(deadline) {
-		s.t.Errorf("%s lived until %v after the deadline", name, last.Sub(deadline))
+	var deadline time.Time
+	for _, e := range s.events(s.read("events.job")) {
+		if e.End != nil && e.End.After(deadline) {
+			deadline = *e.End
+		}
+	}
+	if _, last := s.beats(name); !last.Before(deadline) {
+		s.t.Errorf("%s lived until %v after the deadline, %v", name, last.Sub(deadline), deadline)
 	}
 	s.silent(name)
 }
@@ -104,61 +94,45 @@ func (s *site) hog(lockByte int64) {
 	until(s.t, "the store's lock", func() bool { return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &lock) == nil })
 }
 
-func TestAJobThatExitsWith0AfterTheSignalHasStillLostItsLock(t *testing.T) {
-	s := newSite(t)
-	p := s.start("run", "--ttl", lostTTL, "--signal", "USR1", "--grace", "1.2", "a", "-c",
-		`trap 'echo cleaned up; exit 0' USR1; touch "$DIR/began"; sleep 60 & wait`)
-	s.exists("began")
-	s.hog(writeLock)
-	p.wantCode(79)
-	if p.out.String() != "cleaned up\n" {
-		t.Errorf("stdout: %q", &p.out)
-	}
-	p.wantErrParts("sent SIGUSR1 to the job", "the job exited with 0")
-}
-
-func TestOnLostKillSendsNoOtherSignal(t *testing.T) {
-	for how, harm := range map[string]func(s *site){
-		"not renewed": func(s *site) { s.hog(writeLock) },
-		"broken":      func(s *site) { s.ok("break", "a", "--id", s.show("a").Holders[0].ID) },
+func TestAJobThatLosesItsLockIsToldAsAskedFor(t *testing.T) {
+	const (
+		cleanUp = `trap 'echo cleaned up; exit 0' TERM USR1; touch "$DIR/began"; sleep 60 & wait`
+		goOn    = `trap 'echo asked' TERM; touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.01; done; echo done`
+	)
+	hog := func(s *site, _ *process) { s.hog(writeLock) }
+	for what, test := range map[string]struct {
+		flags, job string
+		harm       func(s *site, p *process)
+		out        string
+		says       []string // if nil, stderr is not read
+	}{
+		"a signal":                   {"--signal USR1 --grace 1.2", cleanUp, hog, "cleaned up\n", []string{"sent SIGUSR1 to the job", "the job exited with 0"}},
+		"messages that are not read": {"--grace 1.2", cleanUp, hog, "cleaned up\n", nil},
+		"kill":                       {"--on-lost kill", goOn, hog, "", []string{"ended by SIGKILL"}},
+		"kill after a break": {"--on-lost kill", goOn, func(s *site, _ *process) {
+			s.ok("break", "a", "--id", s.show("a").Holders[0].ID)
+		}, "", []string{"ended by SIGKILL"}},
+		"warn": {"--on-lost warn", goOn, func(s *site, p *process) {
+			s.hog(writeLock)
+			until(s.t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job continues without it") })
+			s.write("go", "")
+		}, "done\n", []string{"the job exited with 0"}},
 	} {
-		t.Run(how, func(t *testing.T) {
+		t.Run(what, func(t *testing.T) {
 			s := newSite(t)
-			p := s.start("run", "--ttl", lostTTL, "--on-lost", "kill", "a", "-c",
-				`trap 'echo asked' TERM; touch "$DIR/began"; while :; do sleep 0.01; done`)
+			p := s.command(append(append([]string{"run", "--ttl", lostTTL}, strings.Fields(test.flags)...), "a", "-c", test.job)...)
+			if test.says == nil {
+				p.cmd.Stderr = stalledPipe(t)
+			}
+			p.start()
 			s.exists("began")
-			harm(s)
+			test.harm(s, p)
 			p.wantCode(79)
-			p.wantErrParts("ended by SIGKILL")
-			if p.out.String() != "" {
-				t.Errorf("stdout: %q", &p.out)
+			p.wantErrParts(test.says...)
+			if p.out.String() != test.out {
+				t.Errorf("stdout: %q, want %q", &p.out, test.out)
 			}
 		})
-	}
-}
-
-func TestOnLostWarnLetsTheJobContinue(t *testing.T) {
-	s := newSite(t)
-	p := s.start("run", "--ttl", lostTTL, "--on-lost", "warn", "a", "-c",
-		`trap 'echo asked' TERM; touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.01; done; echo done`)
-	s.exists("began")
-	s.hog(writeLock)
-	until(t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job continues without it") })
-	s.write("go", "")
-	p.wantCode(79)
-	if p.out.String() != "done\n" {
-		t.Errorf("stdout: %q", &p.out)
-	}
-	p.wantErrParts("the job exited with 0")
-}
-
-func TestMaxHoldEndsTheJob(t *testing.T) {
-	s := newSite(t)
-	p := s.start("run", "--max-hold", "8s", "a", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
-	p.wantCode(79)
-	p.wantErrParts("held for the 8s of --max-hold", "SIGTERM", "allow it more time with --max-hold")
-	if strings.Contains(p.err.String(), "check the store") {
-		t.Errorf("the store is not the reason: %s", &p.err)
 	}
 }
 
@@ -217,52 +191,42 @@ func TestAJobWhoseLockWasBrokenHasNotSucceeded(t *testing.T) {
 	}
 }
 
-func TestAJobIsDeadBeforeTheLockOfAKilledHolderIsFree(t *testing.T) {
-	s := newSite(t)
-	first := s.runBeats("first")
-	s.beating("first")
-	second := s.runBeats("second")
-	s.waiting("a", 1)
-	killed := time.Now()
-	first.signal(syscall.SIGKILL)
-	first.wantCode(-9)
-	s.beating("second")
-	s.comesAfter("first", "second")
-	for _, e := range s.events(s.read("events.second")) {
-		if d := e.Time.Sub(killed); e.Event == "acquired" && d > 12*time.Second {
-			t.Errorf("the lock was free after %v", d)
-		}
-	}
-	until(t, "the message of the guard", func() bool { return strings.Contains(first.err.String(), "holdfast was killed: the job was killed") })
-	second.signal(syscall.SIGKILL)
-}
-
-func TestAJobIsDeadBeforeTheLockOfAStoppedHolderIsFree(t *testing.T) {
-	s := newSite(t)
-	first := s.runBeats("first")
-	s.beating("first")
-	second := s.runBeats("second")
-	s.waiting("a", 1)
-	// Stop it right after a renewal. A process that is stopped during a renewal would block the
-	// file for all other processes.
-	before := strings.Count(s.read("events.first"), "renewed")
-	until(t, "a renewal", func() bool { return strings.Count(s.read("events.first"), "renewed") > before })
-	first.signal(syscall.SIGSTOP)
-	s.beating("second")
-	s.comesAfter("first", "second")
-	first.signal(syscall.SIGCONT)
-	first.wantCode(79)
-	first.wantErrParts("holdfast was stopped, or hangs: the job was killed", `lost "a"`)
-	second.signal(syscall.SIGKILL)
-}
-
-// comesAfter checks that the first job had ended before the second began.
-func (s *site) comesAfter(first, second string) {
-	s.t.Helper()
-	s.silent(first)
-	_, last := s.beats(first)
-	begin, _ := s.beats(second)
-	if !last.Before(begin) {
-		s.t.Errorf("%s beat until %v after %s had begun", first, last.Sub(begin), second)
+func TestAJobIsDeadBeforeTheLockOfItsHolderIsFree(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			s := newSite(t)
+			first := s.runBeats("first")
+			s.beating("first")
+			second := s.runBeats("second")
+			s.waiting("a", 1)
+			if sig == syscall.SIGSTOP {
+				// Stop it right after a renewal. A process that is stopped during a renewal would block the
+				// file for all other processes.
+				before := strings.Count(s.read("events.first"), "renewed")
+				until(t, "a renewal", func() bool { return strings.Count(s.read("events.first"), "renewed") > before })
+			}
+			harmed := time.Now()
+			first.signal(sig)
+			s.beating("second")
+			s.silent("first")
+			_, last := s.beats("first")
+			if begin, _ := s.beats("second"); !last.Before(begin) {
+				t.Errorf("the first job beat until %v after the second had begun", last.Sub(begin))
+			}
+			if sig == syscall.SIGKILL {
+				first.wantCode(-9)
+				for _, e := range s.events(s.read("events.second")) {
+					if d := e.Time.Sub(harmed); e.Event == "acquired" && d > 12*time.Second {
+						t.Errorf("the lock was free after %v", d)
+					}
+				}
+				until(t, "the message of the guard", func() bool { return strings.Contains(first.err.String(), "holdfast was killed: the job was killed") })
+			} else {
+				first.signal(syscall.SIGCONT)
+				first.wantCode(79)
+				first.wantErrParts("holdfast was stopped, or hangs: the job was killed", `lost "a"`)
+			}
+			second.signal(syscall.SIGKILL)
+		})
 	}
 }

@@ -40,11 +40,14 @@ func TestAJobRunsOncePerPeriodOnAllHosts(t *testing.T) {
 	}
 }
 
-func TestAJobThatMaxHoldHasEndedHasRunInItsPeriod(t *testing.T) {
+func TestMaxHoldEndsTheJobWhichHasRunInItsPeriod(t *testing.T) {
 	s := newSite(t)
-	p := s.run("run", "--period", "1h", "--max-hold", "1s", "a", "--", "sleep", "60")
+	p := s.run("run", "--period", "1h", "--max-hold", "1s", "a", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
 	p.wantCode(79)
-	p.wantErrParts("held for the 1s of --max-hold")
+	p.wantErrParts("held for the 1s of --max-hold", "SIGTERM", "allow it more time with --max-hold")
+	if strings.Contains(p.err.String(), "check the store") {
+		t.Errorf("the store is not the reason: %s", &p.err)
+	}
 	if l := s.show("a"); len(l.Holders) != 1 || l.Holders[0].State != "cooling" || l.Holders[0].Left < 1700 {
 		t.Errorf("afterwards: %+v", l)
 	}

@@ -61,25 +61,23 @@ func TestStdinAndOtherFilesPassThrough(t *testing.T) {
 	}
 }
 
-func TestOnlyDashCUsesAShell(t *testing.T) {
+func TestArgumentsReachTheJobAsTheyAre(t *testing.T) {
 	s := newSite(t)
-	if out := s.ok("run", "a", "--", "echo", "$HOME", "*", "a  b", ";", "exit"); out != "$HOME * a  b ; exit\n" {
-		t.Errorf("without a shell: %q", out)
-	}
-	if out := s.ok("run", "a", "-c", `echo "$0 $1 $#" | tr a-z A-Z`, "--", "x y", "z"); out != "SH X Y 2\n" {
-		t.Errorf("with a shell: %q", out)
-	}
-}
-
-func TestFlagsAfterTheDashesBelongToTheJob(t *testing.T) {
-	s := newSite(t)
-	for _, flags := range []string{"--help", "-h --version -n", "--wait soon --no-such-flag -- -x", "run a -- b"} {
-		if out := s.ok(append([]string{"run", "a", "--", "echo", "x"}, strings.Fields(flags)...)...); out != "x "+flags+"\n" {
-			t.Errorf("%s: the job got %q", flags, out)
+	for _, test := range []struct {
+		args []string
+		out  string
+	}{
+		{[]string{"--", "echo", "$HOME", "*", "a  b", ";", "exit"}, "$HOME * a  b ; exit\n"}, // without a shell
+		{[]string{"-c", `echo "$0 $1 $#" | tr a-z A-Z`, "--", "x y", "z"}, "SH X Y 2\n"},
+		{[]string{"--", "echo", "x", "--help"}, "x --help\n"},
+		{[]string{"--", "echo", "-h", "--version", "-n"}, "-h --version -n\n"},
+		{[]string{"--", "echo", "--wait", "soon", "--no-such-flag", "--", "-x"}, "--wait soon --no-such-flag -- -x\n"},
+		{[]string{"--", "echo", "run", "a", "--", "b"}, "run a -- b\n"},
+		{[]string{"-c", `echo "$@"`, "--", "--help", "-n"}, "--help -n\n"},
+	} {
+		if out := s.ok(append([]string{"run", "a"}, test.args...)...); out != test.out {
+			t.Errorf("%q: %q, want %q", test.args, out, test.out)
 		}
-	}
-	if out := s.ok("run", "a", "-c", `echo "$@"`, "--", "--help", "-n"); out != "--help -n\n" {
-		t.Errorf("the script got %q", out)
 	}
 }
 

@@ -128,15 +128,6 @@ func TestControlCharactersAreEscapedOnATerminalOfUnknownSize(t *testing.T) {
 // The jobs in these tests are single processes, because dash ignores a Ctrl-C or Ctrl-Z that
 // arrives while it forks.
 
-func TestCtrlCEndsTheJobAndHoldfast(t *testing.T) {
-	s := newSite(t)
-	x := s.terminal(command, "run", "a", "-c", `echo ready; exec sleep 60`)
-	x.shows("ready")
-	x.types(ctrlC)
-	x.wantCode(-int(syscall.SIGINT))
-	s.run("run", "-n", "a", "--", "true").wantCode(0) // released
-}
-
 func TestCtrlCWhileWaitingLeavesTheQueue(t *testing.T) {
 	s := newSite(t)
 	holder := s.hold("a")
@@ -150,7 +141,8 @@ func TestCtrlCWhileWaitingLeavesTheQueue(t *testing.T) {
 	holder.wantCode(0)
 }
 
-func TestCtrlCEndsTheCallingScriptAndLoop(t *testing.T) {
+// The second run shows that the first one has released the lock.
+func TestCtrlCEndsTheJobTheCallingScriptAndLoop(t *testing.T) {
 	s := newSite(t)
 	s.write("script", "#!/bin/bash\nholdfast run a -c 'echo in-$((0+1)); exec sleep 60'\ntouch after\n")
 	x := s.shell()
@@ -159,7 +151,7 @@ func TestCtrlCEndsTheCallingScriptAndLoop(t *testing.T) {
 	x.types(ctrlC)
 	x.types("echo code-$?\n")
 	x.shows("code-130")
-	x.types("for i in 1 2 3; do echo $i >>turns; holdfast run a -c 'echo in-$((1+1)); exec sleep 60'; done\n")
+	x.types("for i in 1 2 3; do echo $i >>turns; holdfast run -n a -c 'echo in-$((1+1)); exec sleep 60'; done\n")
 	x.shows("in-2")
 	x.types(ctrlC)
 	x.types("echo still-$((0+3))\n")

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/inspect"
 	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 )
 
@@ -37,18 +38,12 @@ func get(t *testing.T, url, host string) (int, string) {
 	return reply.StatusCode, string(body)
 }
 
-func TestUIServesLocalBrowsersUntilItIsInterrupted(t *testing.T) {
-	s := newSite(t)
-	s.ok("acquire", "job")
-	p := s.start("ui", "--listen", "127.0.0.1:0", "--path", "/locks")
-	until(t, "ui prints its address", func() bool { return strings.Contains(p.out.String(), "\n") })
-	url := strings.TrimSpace(p.out.String())
-	if status, body := get(t, url, ""); status != http.StatusOK || !strings.Contains(body, "job") || strings.Contains(body, "by force") {
-		t.Errorf("%s: status %d: %s", url, status, body)
-	}
-	if status, _ := get(t, url, "evil.example"); status != http.StatusMisdirectedRequest {
-		t.Errorf("a request for another host: status %d", status)
-	}
+// ui starts a server of pages, calls look with its URL, and ends it.
+func (s *site) ui(look func(url string), args ...string) {
+	s.t.Helper()
+	p := s.start(append([]string{"ui"}, args...)...)
+	until(s.t, "ui prints its address", func() bool { return strings.Contains(p.out.String(), "\n") })
+	look(strings.TrimSpace(p.out.String()))
 	p.signal(syscall.SIGTERM)
 	p.wantCode(0)
 }
@@ -69,7 +64,7 @@ func TestUIAnswersARequestBeforeItEnds(t *testing.T) {
 		}
 		return false
 	}
-	c := &connection{b.client(t), &ttlStore{Store: b}}
+	c := &connection{suites.Client(t, b), &ttlStore{Store: b}}
 	go func() {
 		defer close(ended)
 		if err := u.serve(ctx, c, []inspect.Option{inspect.AllowBreak(check)}); err != nil {
@@ -83,25 +78,24 @@ func TestUIAnswersARequestBeforeItEnds(t *testing.T) {
 	<-ended
 }
 
-func TestUIAcceptsTheHostOfAProxy(t *testing.T) {
+func TestUIServesItsHostsUntilItIsInterrupted(t *testing.T) {
 	s := newSite(t)
+	s.ok("acquire", "job")
 	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::]:0"} {
-		p := s.start("ui", "--listen", listen, "--host", "locks.example", "--host", "other.example")
-		until(t, "ui prints its address", func() bool { return strings.Contains(p.out.String(), "\n") })
-		url := strings.TrimSpace(p.out.String())
-		if host := "http://localhost:"; listen != "127.0.0.1:0" && !strings.HasPrefix(url, host) {
-			t.Errorf("--listen %s prints %s, want %s…", listen, url, host)
-		}
-		for host, want := range map[string]int{
-			"": http.StatusOK, "locks.example": http.StatusOK, "LOCKS.example:443": http.StatusOK, "other.example": http.StatusOK,
-			"evil.example": http.StatusMisdirectedRequest,
-		} {
-			if status, body := get(t, url, host); status != want {
-				t.Errorf("--listen %s, a request for %q: status %d, want %d: %s", listen, host, status, want, body)
+		s.ui(func(url string) {
+			if host := "http://localhost:"; listen != "127.0.0.1:0" && !strings.HasPrefix(url, host) {
+				t.Errorf("--listen %s prints %s, want %s…", listen, url, host)
 			}
-		}
-		p.signal(syscall.SIGTERM)
-		p.wantCode(0)
+			for host, want := range map[string]int{
+				"": http.StatusOK, "locks.example": http.StatusOK, "LOCKS.example:443": http.StatusOK, "other.example": http.StatusOK,
+				"evil.example": http.StatusMisdirectedRequest,
+			} {
+				status, body := get(t, url, host)
+				if status != want || (status == http.StatusOK) != strings.Contains(body, "job") || strings.Contains(body, "by force") {
+					t.Errorf("--listen %s, a request for %q: status %d, want %d: %s", listen, host, status, want, body)
+				}
+			}
+		}, "--listen", listen, "--path", "/locks", "--host", "locks.example", "--host", "other.example")
 	}
 }
 
@@ -113,18 +107,16 @@ func TestUIShowsWhichStoreItIs(t *testing.T) {
 		"redis://:***@" + server.Addr(): nil,
 		"the shop":                      {"--title", "the shop"},
 	} {
-		p := s.start(append([]string{"ui", "--listen", "127.0.0.1:0", "--store", "redis://:sEcReT@" + server.Addr() + "?replicas=0"}, args...)...)
-		until(t, "ui prints its address", func() bool { return strings.Contains(p.out.String(), "\n") })
-		_, body := get(t, strings.TrimSpace(p.out.String()), "")
-		for _, want := range []string{"<title>" + title + " – Locks</title>", "<small>" + title + "</small>"} {
-			if !strings.Contains(body, want) {
-				t.Errorf("no %q in:\n%.800s", want, body)
+		s.ui(func(url string) {
+			_, body := get(t, url, "")
+			for _, want := range []string{"<title>" + title + " – Locks</title>", "<small>" + title + "</small>"} {
+				if !strings.Contains(body, want) {
+					t.Errorf("no %q in:\n%.800s", want, body)
+				}
 			}
-		}
-		if strings.Contains(body, "sEcReT") || strings.Contains(body, "replicas=") {
-			t.Errorf("the page shows the password or a parameter:\n%.800s", body)
-		}
-		p.signal(syscall.SIGTERM)
-		p.wantCode(0)
+			if strings.Contains(body, "sEcReT") || strings.Contains(body, "replicas=") {
+				t.Errorf("the page shows the password or a parameter:\n%.800s", body)
+			}
+		}, append([]string{"--listen", "127.0.0.1:0", "--store", "redis://:sEcReT@" + server.Addr() + "?replicas=0"}, args...)...)
 	}
 }
