@@ -181,25 +181,18 @@ func TestABodyThatIsTrickledIsDropped(t *testing.T) {
 // Whoever can write to the store chooses these texts.
 func TestTextFromTheStoreAddsNoFieldToTheStream(t *testing.T) {
 	const nasty = "x\rid: 7\rretry: 100000000\rdata: forged\r\n\r\nevent: y\r\r\u202e\u009b"
-	s := newSite(t)
-	acquire(t, s.store, store.Request{Name: "job" + nasty, Owner: nasty, Meta: nasty})
-	acquire(t, s.store, store.Request{Name: "job" + nasty, Owner: nasty, Meta: nasty, Queue: true})
-	for _, path := range []string{"events", "events?" + url.Values{"name": {"job" + nasty}}.Encode()} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		r, err := http.NewRequestWithContext(ctx, "GET", s.base+path, nil)
-		must(t, err)
-		reply, err := http.DefaultClient.Do(r)
-		must(t, err)
-		stream, _ := io.ReadAll(reply.Body) // until the time is over
-		reply.Body.Close()
-		cancel()
-		for _, line := range regexp.MustCompile("\r\n|\r|\n").Split(string(stream), -1) {
+	s, h := newFakeStore(t, 0)
+	acquire(t, s.Store, store.Request{Name: "job" + nasty, Owner: nasty, Meta: nasty})
+	acquire(t, s.Store, store.Request{Name: "job" + nasty, Owner: nasty, Meta: nasty, Queue: true})
+	for _, path := range []string{"/events", "/events?" + url.Values{"name": {"job" + nasty}}.Encode()} {
+		stream := visit(t, h, path, time.Second).Body.String()
+		for _, line := range regexp.MustCompile("\r\n|\r|\n").Split(stream, -1) {
 			if line != "" && !strings.HasPrefix(line, "data: ") {
 				t.Fatalf("%s: a line %q", path, line)
 			}
 		}
-		if text := string(stream); strings.ContainsAny(text, "\u202e\u009b") || !strings.Contains(text, `x\u000did: 7`) {
-			t.Errorf("%s: %s", path, text)
+		if strings.ContainsAny(stream, "\u202e\u009b") || !strings.Contains(stream, `x\u000did: 7`) {
+			t.Errorf("%s: %s", path, stream)
 		}
 	}
 }

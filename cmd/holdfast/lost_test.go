@@ -109,9 +109,14 @@ func TestAJobThatLosesItsLockIsToldAsAskedFor(t *testing.T) {
 		"a signal":                   {"--signal USR1 --grace 1.2", cleanUp, hog, "cleaned up\n", []string{"sent SIGUSR1 to the job", "the job exited with 0"}},
 		"messages that are not read": {"--grace 1.2", cleanUp, hog, "cleaned up\n", nil},
 		"kill":                       {"--on-lost kill", goOn, hog, "", []string{"ended by SIGKILL"}},
-		"kill after a break": {"--on-lost kill", goOn, func(s *site, _ *process) {
-			s.ok("break", "a", "--id", s.show("a").Holders[0].ID)
-		}, "", []string{"ended by SIGKILL"}},
+		"kill after a break": {"--on-lost kill", goOn, func(s *site, p *process) {
+			id := s.show("a").Holders[0].ID
+			brk := s.run("break", "a", "--id", id)
+			brk.wantCode(0)
+			brk.wantErr(`broke "a"`, "its former holder may still be running")
+			p.wantCode(79)
+			s.run("break", "a", "--id", id).wantCode(79)
+		}, "", []string{"forcibly released", "ended by SIGKILL"}},
 		"warn": {"--on-lost warn", goOn, func(s *site, p *process) {
 			s.hog(writeLock)
 			until(s.t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job continues without it") })
@@ -134,20 +139,6 @@ func TestAJobThatLosesItsLockIsToldAsAskedFor(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
-	s := newSite(t)
-	p := s.runBeats("job", "--grace", "0.2")
-	s.beating("job")
-	id := s.show("a").Holders[0].ID
-	brk := s.run("break", "a", "--id", id)
-	brk.wantCode(0)
-	brk.wantErr(`broke "a"`, "its former holder may still be running")
-	p.wantCode(79)
-	p.wantErrParts("forcibly released")
-	s.silent("job")
-	s.run("break", "a", "--id", id).wantCode(79)
 }
 
 // The job ran under its lock, so holdfast returns its exit code.

@@ -47,21 +47,18 @@ func TestASignalEndsTheWaitAtOnce(t *testing.T) {
 	s := newPlainSite(t)
 	holder := s.hold("a")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
-		p := s.start("run", "-v", "a", "--", "touch", s.path("ran"))
-		s.waiting("a", 1)
-		p.signal(syscall.SIGWINCH) // does not end the wait
-		p.signal(sig)
-		p.wantCode(128 + int(sig))
-		p.wantErrParts("left the queue")
-		if n := len(s.show("a").Waiters); n != 0 {
-			t.Errorf("after %v: %d waiters", sig, n)
-		}
-		acquire := s.start("acquire", "a")
-		s.waiting("a", 1)
-		acquire.signal(sig)
-		acquire.wantCode(128 + int(sig))
-		if n := len(s.show("a").Waiters); n != 0 {
-			t.Errorf("after %v: %d waiters", sig, n)
+		for _, p := range []*process{s.command("run", "-v", "a", "--", "touch", s.path("ran")), s.command("acquire", "a")} {
+			p.start()
+			s.waiting("a", 1)
+			p.signal(syscall.SIGWINCH) // does not end the wait
+			p.signal(sig)
+			p.wantCode(128 + int(sig))
+			if p.cmd.Args[1] == "run" {
+				p.wantErrParts("left the queue")
+			}
+			if n := len(s.show("a").Waiters); n != 0 {
+				t.Errorf("after %v: %d waiters", sig, n)
+			}
 		}
 	}
 	s.write("go", "")

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )
@@ -77,23 +78,9 @@ func TestCompare(t *testing.T) { storetest.Compare(t, harness(), storetest.Compa
 // token of the first must be the higher one nevertheless.
 func TestTokensGrowIfANameIsTakenAndReleasedInBetween(t *testing.T) {
 	server := &toyServer{values: make(map[string]string), base: time.Now()}
-	acquire := func(s *Store, id store.ID) int64 {
-		t.Helper()
-		a, err := s.Acquire(t.Context(), store.Request{Name: "n", ID: id, Mode: store.Exclusive, TTL: time.Minute})
-		if err != nil || !a.Granted() {
-			t.Fatalf("%+v, %v", a, err)
-		}
-		return a.Token
-	}
 	between := int64(0)
-	slow := &slowServer{toyServer: server, before: func() {
-		other, id := New(server), store.NewID()
-		between = acquire(other, id)
-		if err := other.Release(t.Context(), "n", id, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
-	}}
-	if token := acquire(New(slow), store.NewID()); token <= between {
+	slow := &slowServer{toyServer: server, before: func() { between = suites.TokenOf(t, New(server), "n") }}
+	if token := suites.Granted(t, New(slow), suites.Request("n")).Token; token <= between {
 		t.Errorf("token %d after %d", token, between)
 	}
 }
