@@ -3,53 +3,29 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
-// Five hosts start the same short job in each period. Their clocks differ by more than the
-// duration of the job.
-func TestAJobRunsOncePerPeriodOnAllHosts(t *testing.T) {
+// The other hosts start the job within half a period. After that, the lock is free for the next one.
+func TestALockIsClosedForHalfOfThePeriodAlsoAfterMaxHold(t *testing.T) {
 	s := newSite(t)
-	const period, apart, hosts, ticks = 6 * time.Second, 400 * time.Millisecond, 5, 2
-	begin := time.Now()
-	var all sync.WaitGroup
-	for host := range hosts {
-		all.Go(func() {
-			for tick := range ticks {
-				time.Sleep(time.Until(begin.Add(time.Duration(tick)*period + time.Duration(host)*apart)))
-				p := s.command("run", "--period", period.String(), "cleanup", "-c", fmt.Sprintf(`echo tick %d host %d >>"$DIR/runs"`, tick, host))
-				if err := p.cmd.Run(); err != nil || p.err.String() != "" {
-					t.Errorf("host %d, tick %d: %v: %s", host, tick, err, &p.err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	runs := s.read("runs")
-	for tick := range ticks {
-		if n := strings.Count(runs, fmt.Sprintf("tick %d ", tick)); n != 1 {
-			t.Errorf("tick %d: %d runs, want 1:\n%s", tick, n, runs)
-		}
-	}
-}
-
-func TestMaxHoldEndsTheJobWhichHasRunInItsPeriod(t *testing.T) {
-	s := newSite(t)
-	p := s.run("run", "--period", "1h", "--max-hold", "1s", "a", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
+	s.ok("run", "--period", "1h", "quick", "--", "true")
+	p := s.run("run", "--period", "1h", "--max-hold", "1s", "ended", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
 	p.wantCode(79)
 	p.wantErrParts("held for the 1s of --max-hold", "SIGTERM", "allow it more time with --max-hold")
 	if strings.Contains(p.err.String(), "check the store") {
 		t.Errorf("the store is not the reason: %s", &p.err)
 	}
-	if l := s.show("a"); len(l.Holders) != 1 || l.Holders[0].State != "cooling" || l.Holders[0].Left < 1700 {
-		t.Errorf("afterwards: %+v", l)
+	for _, name := range []string{"quick", "ended"} {
+		l := s.show(name)
+		if len(l.Holders) != 1 || l.Holders[0].State != "cooling" || l.Holders[0].Left < 1700 || l.Holders[0].Left > 1800 {
+			t.Errorf("afterwards: %+v", l)
+		}
 	}
 }
 

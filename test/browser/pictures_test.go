@@ -168,12 +168,10 @@ func (s *site) day() {
 		s.unlock(l)
 		pause(time.Duration(i%3) * time.Second)
 	}
-	for i, name := range []string{"catalog", "catalog", "catalog"} {
-		_, err := hosts[i].RLock(ctx, name)
-		fail(err)
-	}
 	for i := range 3 {
-		_, err := hosts[i].Semaphore("gpu", 8).Acquire(ctx, i+1)
+		_, err := hosts[i].RLock(ctx, "catalog")
+		fail(err)
+		_, err = hosts[i].Semaphore("gpu", 8).Acquire(ctx, i+1)
 		fail(err)
 		pause(time.Second)
 	}
