@@ -17,23 +17,17 @@ func good() *History {
 	return h
 }
 
-func wantGood(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
+// wantFound fails the test unless this check has found something, or none if check is empty.
 func wantFound(t *testing.T, check string, err error) {
 	t.Helper()
-	if err == nil || !strings.HasPrefix(err.Error(), check+":") {
-		t.Errorf("%s found nothing: %v", check, err)
+	if (err != nil) != (check != "") || err != nil && !strings.HasPrefix(err.Error(), check+":") {
+		t.Errorf("want what %q finds, got %v", check, err)
 	}
 }
 
 func TestChecksFindWhatIsAddedToAGoodHistory(t *testing.T) {
-	wantGood(t, good().Check())
-	wantGood(t, new(History).Check())
+	wantFound(t, "", good().Check())
+	wantFound(t, "", new(History).Check())
 	overlap, tokens, mutex := (*History).CheckOverlap, (*History).CheckTokens, (*History).CheckMutex
 	for _, test := range []struct {
 		check func(*History) error
@@ -55,11 +49,7 @@ func TestChecksFindWhatIsAddedToAGoodHistory(t *testing.T) {
 		for _, hold := range test.holds {
 			h.Add(hold)
 		}
-		if err := test.check(h); test.found == "" {
-			wantGood(t, err)
-		} else {
-			wantFound(t, test.found, err)
-		}
+		wantFound(t, test.found, test.check(h))
 	}
 }
 
@@ -71,36 +61,25 @@ func TestPChecksLongHistoriesInTime(t *testing.T) {
 		h.Add(Hold{Who: "x", Name: "n", Token: token + 1, Asked: max(1, at-20*10), Got: at, Unlock: at + 5, Freed: at + 8, Expiry: at + 1000})
 		at += 10
 	}
-	wantGood(t, h.CheckMutex())
+	wantFound(t, "", h.CheckMutex())
 	h.Add(Hold{Who: "y", Name: "n", Token: 5000, Asked: at - 10, Got: at - 8, Expiry: at + 1000})
 	wantFound(t, "mutex", h.CheckMutex())
 }
 
 func TestRFindsALowerTokenAndALostUpdate(t *testing.T) {
 	log := []Write{{Token: 1, Read: 0, Value: 1}, {Token: 1, Read: 1, Value: 2}, {Token: 7, Read: 2, Value: 3}}
-	wantGood(t, CheckLog(log))
+	wantFound(t, "", CheckLog(log))
 	wantFound(t, "resource", CheckLog(append(log[:3:3], Write{Token: 6, Read: 3, Value: 4})))
 	wantFound(t, "resource", CheckLog(append(log[:3:3], Write{Token: 8, Read: 2, Value: 3})))
 	wantFound(t, "resource", CheckLog(append(log[:3:3], Write{Token: 8, Read: 3, Value: 5})))
 }
 
 func TestLeftoverFindsAGoroutine(t *testing.T) {
-	stop, started := make(chan struct{}), make(chan struct{})
-	go lingering(started, stop)
-	<-started
-	defer close(stop)
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	if left := Leftover(string(stacks), "faults.lingering("); len(left) != 1 {
-		t.Errorf("found %d goroutines, want one", len(left))
+	for word, want := range map[string]int{"faults.TestLeftoverFindsAGoroutine(": 1, "faults.nobody(": 0} {
+		if left := Leftover(string(stacks), word); len(left) != want {
+			t.Errorf("found %d goroutines of %s, want %d: %v", len(left), word, want, left)
+		}
 	}
-	if left := Leftover(string(stacks), "faults.nobody("); len(left) != 0 {
-		t.Errorf("found %v", left)
-	}
-}
-
-//go:noinline
-func lingering(started chan<- struct{}, stop <-chan struct{}) {
-	close(started)
-	<-stop
 }

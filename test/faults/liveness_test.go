@@ -31,6 +31,7 @@ func TestEachInvariantIsChecked(t *testing.T) {
 	freed := changed(holder, func(hold *Hold) { hold.Unlock, hold.Freed = 5*s, 5*s })
 	closed := changed(freed, func(hold *Hold) { hold.Closed = 12 * s })
 	lower := changed(next, func(hold *Hold) { hold.Token, hold.Asked, hold.Got = 0, 9*s, 10*s })
+	silent := changed(holder, func(hold *Hold) { hold.Deadline = 0 })
 	permits := func(who string, token int64, n int) Hold {
 		return Hold{Who: who, Name: "n", Token: token, Permits: n, Limit: 3, Asked: 1 * s, Got: 2 * s, Believed: 4 * s, Deadline: 8 * s}
 	}
@@ -43,6 +44,8 @@ func TestEachInvariantIsChecked(t *testing.T) {
 		{"two holders at once", "S1", []Hold{holder, next}, nil},
 		{"one after the other", "", []Hold{freed, changed(next, func(hold *Hold) { hold.Got, hold.Believed = 6*s, 7*s })}, nil},
 		{"two readers", "", []Hold{changed(holder, func(hold *Hold) { hold.Shared = true }), changed(next, func(hold *Hold) { hold.Shared = true })}, nil},
+		{"granted when the first was last valid", "S1", []Hold{silent, changed(next, func(hold *Hold) { hold.Got, hold.Believed = 4*s, 5*s })}, nil},
+		{"granted after the first was last valid", "", []Hold{silent, changed(next, func(hold *Hold) { hold.Got, hold.Believed = 4*s+1, 5*s })}, nil},
 		{"a reader beside a writer", "S1", []Hold{changed(holder, func(hold *Hold) { hold.Shared = true }), next}, nil},
 		{"too many permits", "S1", []Hold{permits("a", 1, 2), permits("b", 2, 2)}, nil},
 		{"all permits", "", []Hold{permits("a", 1, 2), permits("b", 2, 1)}, nil},
@@ -79,13 +82,20 @@ func TestEachInvariantIsChecked(t *testing.T) {
 			test.more(h)
 		}
 		var found []string
+		var ofPeers []Violation // other libraries may have no tokens, deadlines and closed names
 		for _, v := range h.Violations(8 * s) {
+			if what, _, _ := strings.Cut(v.Text, ":"); what == "overlap" || what == "wait" || what == "lost" {
+				ofPeers = append(ofPeers, v)
+			}
 			if _, weak := h.Weakness(v); !weak && !slices.Contains(found, v.Invariant) {
 				found = append(found, v.Invariant)
 				if v.Name != "" && h.Around(v.Name, v.At, s) == "" {
 					t.Errorf("%s: no history around %v", test.name, v.At)
 				}
 			}
+		}
+		if got := h.PeerViolations(8 * s); !slices.Equal(got, ofPeers) {
+			t.Errorf("%s: violations of another library %v, want %v", test.name, got, ofPeers)
 		}
 		// Two holders at once are also an early grant.
 		if test.want == "S1" && len(found) == 2 && found[1] == "S4" {
