@@ -118,15 +118,11 @@ func (s *site) lock(name string, opts ...holdfast.CallOption) *holdfast.Lease {
 // wait queues a client for a name that is held.
 func (s *site) wait(owner, name string) {
 	s.t.Helper()
-	before, err := s.client.Inspect(s.t.Context(), name)
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	c, ctx := s.open(owner), s.t.Context()
 	go c.Lock(ctx, name)
 	suites.Eventually(s.t, owner+" does not wait for "+name, func() bool {
 		now, err := s.client.Inspect(ctx, name)
-		return err == nil && len(now.Waiters) == len(before.Waiters)+1
+		return err == nil && slices.ContainsFunc(now.Waiters, func(w holdfast.Waiter) bool { return w.Owner == owner })
 	})
 }
 

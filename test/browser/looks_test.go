@@ -160,6 +160,14 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	x.shows("order:1")
 	press := func(keys string) { x.t.Helper(); x.do(chromedp.KeyEvent(keys)) }
 	focus := func() string { return eval[string](x, "document.activeElement.innerText || document.activeElement.id") }
+	tabTo := func(text string) {
+		x.t.Helper()
+		for range 20 {
+			if press(kb.Tab); strings.HasPrefix(focus(), text) {
+				break
+			}
+		}
+	}
 
 	press(kb.Tab)
 	if got := focus(); got != "Skip to the content" || !eval[bool](x, "document.activeElement.getBoundingClientRect().left >= 0") {
@@ -171,28 +179,16 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	press(kb.Enter)
 	x.becomes("location.search === '?q=user'")
 	x.hides("order:1")
-	for range 20 { // to the lock
-		if press(kb.Tab); focus() == "user:1" {
-			break
-		}
-	}
+	tabTo("user:1")
 	if style := eval[string](x, "getComputedStyle(document.activeElement).outlineStyle"); focus() != "user:1" || style == "none" {
 		t.Fatalf("the focus is at %q, outline %s", focus(), style)
 	}
 	press(kb.Enter)
 	x.shows("Held by")
-	for range 10 {
-		if press(kb.Tab); strings.HasPrefix(focus(), "Release by force") {
-			break
-		}
-	}
+	tabTo("Release by force")
 	press(kb.Enter)
 	x.shows("The holder may still be running")
-	for range 10 {
-		if press(kb.Tab); focus() == "typed" {
-			break
-		}
-	}
+	tabTo("typed")
 	press("user:1")
 	press(kb.Tab)
 	press("stuck")
