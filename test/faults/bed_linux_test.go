@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
 
@@ -89,15 +91,10 @@ func on(t *testing.T, name string, start func(t testing.TB) *bed, test func(t *t
 	})
 }
 
-// onRedis runs a test on a single server and on a Cluster.
-func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
-	on(t, "Redis", func(t testing.TB) *bed { return single(t, servers.RedisOptions{}) }, test)
-	on(t, "Cluster", redisCluster, test)
-}
-
 // onAll runs a test on all stores between processes but SQLite.
 func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
-	onRedis(t, test)
+	on(t, "Redis", func(t testing.TB) *bed { return single(t, servers.RedisOptions{}) }, test)
+	on(t, "Cluster", redisCluster, test)
 	on(t, "Sentinel", sentinel, test)
 	on(t, "quorum", func(t testing.TB) *bed { return quorumBed(t, 3, servers.RedisOptions{}) }, test)
 	on(t, "etcd", etcd, test)
@@ -144,11 +141,13 @@ func openURL(t testing.TB, url string, opts ...holdfast.Option) *holdfast.Client
 	return c
 }
 
-// close closes a client and its connection.
-func (b *bed) close(c *holdfast.Client) error {
-	err := c.Close()
-	if end, ok := b.dialled.Load(c); ok {
-		end.(func())()
+// close closes clients and their connections.
+func (b *bed) close(clients ...*holdfast.Client) (err error) {
+	for _, c := range clients {
+		err = errors.Join(err, c.Close())
+		if end, ok := b.dialled.Load(c); ok {
+			end.(func())()
+		}
 	}
 	return err
 }
@@ -233,10 +232,7 @@ func (b *bed) dial(w wires, opts ...holdfast.Option) *holdfast.Client {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	c, err := holdfast.New(s, opts...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	c := suites.Client(b.t, s, opts...)
 	b.dialled.Store(c, sync.OnceFunc(func() {
 		s.Close()
 		client.Close()
@@ -351,11 +347,7 @@ func (b *bed) warmUp(c *holdfast.Client, name string) {
 // connection of a client or a key other than the counter of tokens.
 func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 	b.t.Helper()
-	for _, c := range clients {
-		if err := b.close(c); err != nil {
-			b.t.Errorf("close: %v", err)
-		}
-	}
+	check(b.t, b.close(clients...))
 	within(b.t, most, "K: nothing is left on the servers", b.left)
 }
 
@@ -365,20 +357,19 @@ func (b *bed) left() error {
 	case b.etcd != nil:
 		return b.leftOnEtcd()
 	case b.zoo != nil:
-		return b.zoo.left(b.t)
+		return b.zoo.left()
 	case b.mysql != nil:
-		return b.mysql.left(b.t)
+		return b.mysql.left()
 	case b.pg != nil:
 		return b.pg.left()
 	case b.file != "":
 		return leftInFile(b.file)
 	}
 	for _, node := range b.nodes {
-		if !node.Running() {
-			continue
-		}
-		if err := left(node); err != nil {
-			return err
+		if node.Running() {
+			if err := left(node); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
@@ -54,23 +53,11 @@ func budgets(t *testing.T) map[string]budget {
 // The figures in docs/production.md are upper bounds.
 func TestAProcessCostsTheStoreWhatThePageSays(t *testing.T) {
 	page := budgets(t)
-	for store, start := range map[string]func(t testing.TB) (addr string, url func(addr string) string){
-		"Redis": func(t testing.TB) (string, func(string) string) {
-			return servers.StartRedis(t, servers.RedisOptions{}).Addr(), func(addr string) string { return "redis://" + addr }
-		},
-		"etcd": func(t testing.TB) (string, func(string) string) {
-			return servers.StartEtcd(t, servers.EtcdOptions{}).Addr(), func(addr string) string { return "etcd://" + addr }
-		},
-		"ZooKeeper": func(t testing.TB) (string, func(string) string) {
-			return servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr(), func(addr string) string { return "zk://" + addr }
-		},
-		"PostgreSQL": func(t testing.TB) (string, func(string) string) {
-			return servers.StartPostgres(t, servers.PostgresOptions{}).Addr(), servers.PostgresURL
-		},
-		"MySQL, MariaDB": func(t testing.TB) (string, func(string) string) {
-			m := servers.StartMariaDB(t, servers.MariaDBOptions{})
-			return m.Addr(), m.URL
-		},
+	for store, start := range map[string]func(t testing.TB) *bed{
+		"Redis":      func(t testing.TB) *bed { return single(t, servers.RedisOptions{}) },
+		"etcd":       func(t testing.TB) *bed { return etcdOn(t, servers.StartEtcdCluster(t, 1, unhurried)) },
+		"ZooKeeper":  func(t testing.TB) *bed { return zooBed(t, servers.StartZooKeeperEnsemble(t, 1, quietZoo), longSession) },
+		"PostgreSQL": postgres, "MySQL, MariaDB": mysqlShared,
 	} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
@@ -78,8 +65,7 @@ func TestAProcessCostsTheStoreWhatThePageSays(t *testing.T) {
 			if !ok {
 				t.Fatal("the page has no row for it")
 			}
-			addr, url := start(t)
-			is := measureBudget(t, addr, url)
+			is := measureBudget(t, start(t))
 			t.Logf("%s: %+v, on the page %+v", store, is, want)
 			if is.connections > want.connections || is.leases > want.leases || is.waits > want.waits {
 				t.Errorf("measured %+v, and the page promises at most %+v", is, want)
@@ -90,11 +76,11 @@ func TestAProcessCostsTheStoreWhatThePageSays(t *testing.T) {
 
 // measureBudget counts the connections of a client that holds names and waits for others, and the
 // messages that it sends.
-func measureBudget(t *testing.T, addr string, url func(addr string) string) (b budget) {
-	proxy := faultproxy.Start(t, addr)
+func measureBudget(t *testing.T, at *bed) (b budget) {
+	url, w := at.behind()
 	var sent atomic.Int64
-	proxy.ToServer.When(func([]byte) bool { sent.Add(1); return false }, func() {})
-	other, c := openURL(t, url(addr)), openURL(t, url(proxy.Addr()))
+	w[0].ToServer.When(func([]byte) bool { sent.Add(1); return false }, func() {})
+	other, c := at.open(), openURL(t, url)
 	for i := range budgetNames {
 		for prefix, client := range map[string]*holdfast.Client{"own": c, "other": other} {
 			if _, err := client.Lock(t.Context(), fmt.Sprint(prefix, i)); err != nil {
@@ -118,14 +104,10 @@ func measureBudget(t *testing.T, addr string, url func(addr string) string) (b b
 		})
 	}
 	for i := range budgetNames {
-		for info, err := other.Inspect(ctx, fmt.Sprint("other", i)); len(info.Waiters) == 0; info, err = other.Inspect(ctx, info.Name) {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		at.queued(other, fmt.Sprint("other", i), 1)
 	}
 	b.waits = rate() - b.leases
-	b.connections = proxy.Open()
+	b.connections = w[0].Open()
 	cancel()
 	wg.Wait()
 	return b

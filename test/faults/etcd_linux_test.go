@@ -34,12 +34,6 @@ func etcd(t testing.TB) *bed {
 	return b
 }
 
-// ownEtcd returns a bed of three servers that the test may disturb.
-func ownEtcd(t testing.TB) *bed {
-	t.Helper()
-	return etcdOn(t, servers.StartEtcdCluster(t, 3, unhurried))
-}
-
 func etcdOn(t testing.TB, c *servers.EtcdCluster) *bed {
 	return &bed{t: t, url: "etcd://" + strings.Join(c.Addrs(), ","), etcd: c}
 }
@@ -92,7 +86,7 @@ func (b *bed) restartAll() {
 // The tests share the servers. They run one after the other, and each leaves all servers running.
 func TestEtcdWhoseServersFail(t *testing.T) {
 	t.Parallel()
-	b := ownEtcd(t)
+	b := etcdOn(t, servers.StartEtcdCluster(t, 3, unhurried))
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, b *bed)

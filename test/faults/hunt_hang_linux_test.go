@@ -43,7 +43,7 @@ func (h *hunt) checkHang() {
 	if *huntStore == "redis" {
 		leases = h.holdMany(keeper, hangLeases)
 	}
-	l := h.startLoop(hangNames, hangTTL)
+	l := h.startLoop(hangNames, hangTTL, 4, 1)
 	if leases > 0 {
 		time.Sleep(max(window, begin+hangTTL/3-time.Second-now())) // until the leases are due
 	}
@@ -58,17 +58,14 @@ func (h *hunt) checkHang() {
 	for rate < before/2 && now() < ended+recovery+slack+2*window {
 		rate = l.rate(window / 2)
 	}
-	if rate < before/2 {
-		h.report(Violation{Invariant: "L1", At: now(), Text: fmt.Sprintf("rate: %v after %q, which lasted %v, names with a TTL of %v have %.0f grants per second; before there were %.0f",
-			now()-ended, tr.kind, hangTime, hangTTL, rate, before)})
-	}
+	h.require(rate >= before/2, "L1", "rate: %v after %q, which lasted %v, names with a TTL of %v have %.0f grants per second; before there were %.0f",
+		now()-ended, tr.kind, hangTime, hangTTL, rate, before)
 	l.stop()
 	if leases > 0 {
 		time.Sleep(hangTTL / 3) // the last leases are renewed or lost
 	}
-	if n := lost.Load(); n > 0 {
-		h.report(Violation{Invariant: "L3", At: now(), Text: fmt.Sprintf("a hang of %v cost %d of %d leases with a TTL of %v", hangTime, n, leases, hangTTL)})
-	}
+	n := lost.Load()
+	h.require(n == 0, "L3", "a hang of %v cost %d of %d leases with a TTL of %v", hangTime, n, leases, hangTTL)
 	h.t.Logf("hang of %v with a TTL of %v: %.0f grants per second before, %.0f after %v", hangTime, hangTTL, before, rate, now()-ended)
 	h.bed.close(keeper)
 }
@@ -94,33 +91,42 @@ func (h *hunt) holdMany(c *holdfast.Client, n int) int {
 	return int(got.Load())
 }
 
-// A loop locks and unlocks random names of a few as fast as it can, with several clients. Some calls are
-// cancelled soon.
+// A loop locks and unlocks random names of a few as fast as it can, with several clients.
 type loop struct {
 	h       *hunt
 	grants  atomic.Int64
 	cancel  context.CancelFunc
 	all     sync.WaitGroup
 	clients []*holdfast.Client
+
+	mu      sync.Mutex
+	longest time.Duration // that a call took which was not to be cancelled soon
 }
 
-func (h *hunt) startLoop(names int, ttl time.Duration) *loop {
+// startLoop starts a loop with this many goroutines per client, which cancel this many of four calls soon.
+func (h *hunt) startLoop(names int, ttl time.Duration, hands, cancelled int) *loop {
 	l := &loop{h: h}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	for range huntChildren {
 		c := h.bed.open(holdfast.WithTTL(ttl))
 		l.clients = append(l.clients, c)
-		for range 4 {
+		for range hands {
 			l.all.Go(func() {
 				for ctx.Err() == nil {
-					limit := limit
-					if rand.N(4) == 0 {
+					limit, patient := limit, rand.N(4) >= cancelled
+					if !patient {
 						limit = rand.N(20 * time.Millisecond)
 					}
 					call, cancel := context.WithTimeout(ctx, limit)
+					begin := time.Now()
 					lease, err := c.Lock(call, fmt.Sprint("loop", rand.N(names)))
 					cancel()
+					if took := time.Since(begin); patient && err != nil && ctx.Err() == nil {
+						l.note(limit)
+					} else if patient {
+						l.note(took)
+					}
 					if err != nil {
 						pause(ctx, time.Millisecond)
 						continue
@@ -134,6 +140,12 @@ func (h *hunt) startLoop(names int, ttl time.Duration) *loop {
 	return l
 }
 
+func (l *loop) note(took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.longest = max(l.longest, took)
+}
+
 // rate returns the number of grants per second in the next time.
 func (l *loop) rate(d time.Duration) float64 {
 	begin, n := time.Now(), l.grants.Load()
@@ -144,7 +156,5 @@ func (l *loop) rate(d time.Duration) float64 {
 func (l *loop) stop() {
 	l.cancel()
 	l.all.Wait()
-	for _, c := range l.clients {
-		l.h.bed.close(c)
-	}
+	l.h.bed.close(l.clients...)
 }

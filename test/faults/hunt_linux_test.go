@@ -73,8 +73,7 @@ type hunt struct {
 	mu       sync.Mutex
 	accepted map[string]int64
 	pending  map[string]int64 // writes with an unknown outcome
-	wrong    []string
-	endless  []string // keys of Redis servers without an end
+	found    []Violation      // that the history does not show
 }
 
 // TestHunt makes random calls under random faults, on a store, for a time, with a seed. By default
@@ -151,9 +150,7 @@ func (h *hunt) run() {
 	h.mu.Lock()
 	err := checkShared(h.resource, h.accepted, h.pending)
 	h.mu.Unlock()
-	if err != nil {
-		h.report(Violation{Invariant: "S3", Text: err.Error(), At: now()})
-	}
+	h.require(err == nil, "S3", "%v", err)
 	h.fault = "none"
 	h.checkCancelled()
 	h.checkWaiters()
@@ -179,7 +176,7 @@ func (h *hunt) hear(r report) {
 	defer h.mu.Unlock()
 	switch {
 	case r.Wrong != "":
-		h.wrong = append(h.wrong, r.Wrong)
+		h.found = append(h.found, Violation{Invariant: "API", Text: r.Wrong, At: now()})
 		return
 	case !r.Done:
 		h.pending[r.Writing]++
@@ -210,8 +207,8 @@ func (h *hunt) recover(f Fault) {
 			return
 		}
 		if ok || now()-f.End > most+2*window {
-			h.report(Violation{Invariant: "L1", At: now(), Text: fmt.Sprintf("rate: %v after the fault %q, which lasted %v, there are %.0f grants per second; before there were %.0f",
-				now()-f.End, f.Kind, f.End-f.Begin, h.history.Rate(now()-window, now()), before)})
+			h.require(false, "L1", "rate: %v after the fault %q, which lasted %v, there are %.0f grants per second; before there were %.0f",
+				now()-f.End, f.Kind, f.End-f.Begin, h.history.Rate(now()-window, now()), before)
 			return
 		}
 		time.Sleep(window / 8)
@@ -227,22 +224,13 @@ func (h *hunt) check() {
 		late := h.violations(bound)
 		all = slices.DeleteFunc(all, func(v Violation) bool { return !slices.Contains(late, v) })
 	}
+	h.lookAtKeys()
 	h.mu.Lock()
-	for _, text := range h.wrong {
-		all = append(all, Violation{Invariant: "API", Text: text, At: now()})
-	}
-	h.wrong = nil
+	all = append(all, h.found...)
+	h.found = nil
 	h.mu.Unlock()
 	for _, v := range all {
 		h.report(v)
-	}
-	h.lookAtKeys()
-	h.mu.Lock()
-	endless := h.endless
-	h.endless = nil
-	h.mu.Unlock()
-	for _, key := range endless {
-		h.report(Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("the key %q has no end", key)})
 	}
 }
 
@@ -285,7 +273,9 @@ func (h *hunt) lookAtKeys() {
 	for _, node := range h.bed.nodes {
 		keys := withoutEnd(node)
 		h.mu.Lock()
-		h.endless = append(h.endless, keys...)
+		for _, key := range keys {
+			h.found = append(h.found, Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("the key %q has no end", key)})
+		}
 		h.mu.Unlock()
 	}
 }
@@ -327,6 +317,13 @@ func (h *hunt) report(v Violation) {
 		return
 	}
 	fail("%s is violated: %s\nseed %d on %s; the history around it:\n%s", v.Invariant, v.Text, h.result.Seed, *huntStore, h.history.Around(v.Name, v.At, 3*time.Second))
+}
+
+// require reports a violation that is seen now, unless ok.
+func (h *hunt) require(ok bool, invariant, format string, args ...any) {
+	if !ok {
+		h.report(Violation{Invariant: invariant, At: now(), Text: fmt.Sprintf(format, args...)})
+	}
 }
 
 // of returns the result of a kind of fault. Violations are attributed to the last fault.
@@ -388,7 +385,7 @@ func (h *hunt) checkResidue() {
 			return
 		}
 		if time.Since(begin) > most {
-			h.report(Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("%v after the last client was closed: %v", most, err)})
+			h.require(false, "R1", "%v after the last client was closed: %v", most, err)
 			h.result.Residue = err.Error()
 			return
 		}

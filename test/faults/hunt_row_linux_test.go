@@ -48,7 +48,7 @@ func (h *hunt) checkRow() {
 			}
 		}
 	}
-	l := h.startLoop(rowNames, keptTTL)
+	l := h.startLoop(rowNames, keptTTL, 4, 1)
 	before := l.rate(window)
 	var all sync.WaitGroup
 	for _, c := range append(l.clients, keeper) {
@@ -70,19 +70,14 @@ func (h *hunt) checkRow() {
 	})
 	during := l.rate(rowTime / 4)
 	l.stop()
-	if during < before/4 {
-		h.report(Violation{Invariant: "L4", At: now(), Text: fmt.Sprintf("row: while rows of other names are locked, there are %.0f grants per second; before there were %.0f", during, before)})
-	}
+	h.require(during >= before/4, "L4", "row: while rows of other names are locked, there are %.0f grants per second; before there were %.0f", during, before)
 	left, end := "", now()+rowTime-rowTime/4-window
 	for left = h.rows("unused"); left != "0" && now() < end; left = h.rows("unused") {
 		time.Sleep(window / 2)
 	}
-	if left != "0" {
-		h.report(Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("row: while rows of other names are locked, %s of %d rows are left that are not in use", left, rowNames)})
-	}
-	if n := lost.Load(); n > 0 {
-		h.report(Violation{Invariant: "L4", At: now(), Text: fmt.Sprintf("row: a locked row cost %d leases on other names", n)})
-	}
+	h.require(left == "0", "R1", "row: while rows of other names are locked, %s of %d rows are left that are not in use", left, rowNames)
+	n := lost.Load()
+	h.require(n == 0, "L4", "row: a locked row cost %d leases on other names", n)
 	h.t.Logf("row locked for %v: %.0f grants per second before, %.0f meanwhile; %s unused rows are left", rowTime, before, during, left)
 	all.Wait()
 	cancel()

@@ -45,11 +45,7 @@ func huntSQLite(h *hunt) {
 	h.bed = &bed{t: h.t, file: filepath.Join(dir, "locks.db")}
 	h.bed.url = "sqlite:" + h.bed.file
 	h.bed.close(h.bed.open()) // creates the file
-	db, err := sql.Open("sqlite", h.bed.file)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(func() { db.Close() })
+	db := h.openDB("sqlite", h.bed.file)
 	h.result.Server = "SQLite " + oneValue(h, db, "SELECT sqlite_version()")
 	h.connect()
 	h.troubles = append(h.clientTroubles(),
@@ -58,6 +54,18 @@ func huntSQLite(h *hunt) {
 	if small {
 		h.troubles = append(h.troubles, trouble{kind: "disk full", do: func(d time.Duration, _ int) { fillDisk(h, dir, d) }})
 	}
+}
+
+// openDB opens a database in which the test causes faults.
+func (h *hunt) openDB(driver, source string) *sql.DB {
+	h.t.Helper()
+	db, err := sql.Open(driver, source)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { db.Close() })
+	db.SetMaxIdleConns(0) // the server may have been restarted
+	return db
 }
 
 // fillDisk fills the file system of a folder for a time.
@@ -190,62 +198,47 @@ func huntQuorum(h *hunt) {
 
 func huntPostgres(h *hunt) {
 	clock, opts := newClock(h.t)
-	h.clock, h.bed = clock, ownPostgres(h.t, servers.PostgresOptions{NoSync: true, Env: opts.Env, Config: []string{"max_connections=300"}})
+	h.clock, h.bed = clock, postgresOn(h.t, servers.StartPostgres(h.t, servers.PostgresOptions{NoSync: true, Env: opts.Env, Config: []string{"max_connections=300"}}))
 	p := h.bed.pg
-	version, _, _ := strings.Cut(p.Value("SHOW server_version"), " ")
-	h.result.Server = "PostgreSQL " + version
 	h.requests, h.asks = h.pgRequests, pgAsks
 	h.connect()
-	db, err := sql.Open("pgx", "postgres://postgres@"+p.Addr()+"/postgres")
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(func() { db.Close() })
-	db.SetMaxIdleConns(0) // the server may have been restarted
-	names := p.schema + ".names"
-	h.lockRows = func(list ...string) func(time.Duration, int) {
-		return inTransaction(h, db, "BEGIN", "SELECT name FROM "+names+" WHERE name IN ('"+strings.Join(list, "', '")+"') FOR UPDATE")
-	}
-	h.rows = func(prefix string) string {
-		return p.Value("SELECT count(*) FROM " + names + " WHERE name LIKE '" + prefix + "%'")
-	}
-	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet), []trouble{
-		{kind: "sessions killed", do: again(100*time.Millisecond, p.killSessions)},
-		{kind: "row locked", name: "n0", do: h.lockRows("n0")},
-		{kind: "long snapshot", spares: true, do: inTransaction(h, db, "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM "+names)},
-	})
+	db := h.openDB("pgx", "postgres://postgres@"+p.Addr()+"/postgres")
+	version, _, _ := strings.Cut(oneValue(h, db, "SHOW server_version"), " ")
+	h.result.Server = "PostgreSQL " + version
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet),
+		h.tableTroubles(db, p.schema+".names", p.killSessions, "BEGIN ISOLATION LEVEL REPEATABLE READ"))
 }
 
 func huntMySQL(h *hunt) {
 	clock, opts := newClock(h.t)
-	h.clock, h.bed = clock, mysqlOwn(h.t, servers.MariaDBOptions{Env: opts.Env, Config: []string{"--max-connections=500"}})
+	h.clock, h.bed = clock, mysqlBed(h.t, servers.StartMariaDB(h.t, servers.MariaDBOptions{Env: opts.Env, Config: []string{"--max-connections=500"}}))
 	m := h.bed.mysql
-	h.bed.close(openURL(h.t, m.URL(m.Addr()))) // creates the tables in a second database: see openOnPool
-	db, err := sql.Open("mysql", m.DSN())
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(func() { db.Close() })
-	db.SetMaxIdleConns(0) // the server may have been restarted
+	h.connect()
+	db := h.openDB("mysql", m.DSN())
 	version, _, _ := strings.Cut(oneValue(h, db, "SELECT version()"), "-")
 	h.result.Server = "MariaDB " + version
-	h.connect()
-	names := m.database + ".holdfast_names"
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet),
+		h.tableTroubles(db, m.database+".holdfast_names", m.killSessions, "START TRANSACTION WITH CONSISTENT SNAPSHOT"))
+}
+
+// tableTroubles are the faults of a server whose table has a row per name. Snapshot begins a transaction that keeps
+// old rows.
+func (h *hunt) tableTroubles(db *sql.DB, table string, killSessions func(), snapshot string) []trouble {
 	h.lockRows = func(list ...string) func(time.Duration, int) {
-		return inTransaction(h, db, "START TRANSACTION", "SELECT name FROM "+names+" WHERE name IN ('"+strings.Join(list, "', '")+"') FOR UPDATE")
+		return inTransaction(h, db, "BEGIN", "SELECT name FROM "+table+" WHERE name IN ('"+strings.Join(list, "', '")+"') FOR UPDATE")
 	}
 	h.rows = func(prefix string) string {
-		return oneValue(h, db, "SELECT count(*) FROM "+names+" WHERE name LIKE '"+prefix+"%'")
+		return oneValue(h, db, "SELECT count(*) FROM "+table+" WHERE name LIKE '"+prefix+"%'")
 	}
-	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet), []trouble{
-		{kind: "sessions killed", do: again(100*time.Millisecond, m.killSessions)},
+	return []trouble{
+		{kind: "sessions killed", do: again(100*time.Millisecond, killSessions)},
 		{kind: "row locked", name: "n0", do: h.lockRows("n0")},
-		{kind: "long snapshot", spares: true, do: inTransaction(h, db, "START TRANSACTION WITH CONSISTENT SNAPSHOT", "SELECT count(*) FROM "+names)},
-	})
+		{kind: "long snapshot", spares: true, do: inTransaction(h, db, snapshot, "SELECT count(*) FROM "+table)},
+	}
 }
 
 func huntEtcd(h *hunt) {
-	h.bed = ownEtcd(h.t)
+	h.bed = etcdOn(h.t, servers.StartEtcdCluster(h.t, 3, unhurried))
 	c := h.bed.etcd
 	var status struct{ Version string }
 	if err := c.Nodes[0].Ask("/v3/maintenance/status", map[string]any{}, &status); err != nil {

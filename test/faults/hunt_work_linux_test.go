@@ -114,7 +114,6 @@ type worker struct {
 
 	mu     sync.Mutex
 	client *holdfast.Client
-	then   func() // is called when the client is closed
 	born   int
 }
 
@@ -135,31 +134,21 @@ func (w *worker) reopen() error {
 	w.born++
 	who := fmt.Sprintf("%s/%d.%d", w.order.Who, w.number, w.born)
 	w.mu.Unlock()
-	opts := []holdfast.Option{holdfast.WithOwner(who), holdfast.WithTTL(w.order.TTL)}
-	var c *holdfast.Client
-	var err error
-	then := func() {}
-	if w.usesPool() {
-		c, then, err = openOnPool(w.order.URL, opts...)
-	} else {
-		c, err = holdfast.Open(ctx, w.order.URL, opts...)
-	}
+	c, err := holdfast.Open(ctx, w.order.URL, holdfast.WithOwner(who), holdfast.WithTTL(w.order.TTL))
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
-	old, oldThen := w.client, w.then
-	w.client, w.then = c, then
+	old := w.client
+	w.client = c
 	w.mu.Unlock()
-	return w.shut(old, oldThen)
+	return w.shut(old)
 }
 
-// shut closes a client, and then calls then.
-func (w *worker) shut(c *holdfast.Client, then func()) error {
+func (w *worker) shut(c *holdfast.Client) error {
 	if c == nil {
 		return nil
 	}
-	defer then()
 	w.print(report{Ends: c.Owner(), At: now()})
 	begin := time.Now()
 	err := c.Close()
@@ -172,7 +161,7 @@ func (w *worker) shut(c *holdfast.Client, then func()) error {
 	return err
 }
 
-func (w *worker) close() error { return w.shut(w.client, w.then) }
+func (w *worker) close() error { return w.shut(w.client) }
 
 func (w *worker) current() *holdfast.Client {
 	w.mu.Lock()

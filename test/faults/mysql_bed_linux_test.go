@@ -31,16 +31,10 @@ var (
 // mysqlShared returns a bed with a database on the server that all tests share.
 func mysqlShared(t testing.TB) *bed { return mysqlBed(t, sharedMariaDB()) }
 
-// mysqlOwn returns a bed with a server of its own, which the test may disturb.
-func mysqlOwn(t testing.TB, opts servers.MariaDBOptions) *bed {
-	t.Helper()
-	return mysqlBed(t, servers.StartMariaDB(t, opts))
-}
-
 func mysqlBed(t testing.TB, server *servers.MariaDB) *bed {
 	t.Helper()
 	m := &mysqlServer{MariaDB: server, database: fmt.Sprint("bed", mysqlDatabases.Add(1))}
-	m.exec(t, "CREATE DATABASE "+m.database)
+	m.create(t)
 	return &bed{t: t, url: m.url(server.Addr()), mysql: m}
 }
 
@@ -72,22 +66,18 @@ func (m *mysqlServer) query(query string) (list []string, err error) {
 	return list, rows.Err()
 }
 
-func (m *mysqlServer) exec(t testing.TB, statement string) {
+// create creates the database.
+func (m *mysqlServer) create(t testing.TB) {
 	t.Helper()
-	db, err := sql.Open("mysql", m.DSN())
-	if err != nil {
+	if _, err := m.query("CREATE DATABASE " + m.database); err != nil {
 		t.Fatal(err)
-	}
-	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), statement); err != nil {
-		t.Fatalf("%s: %v", statement, err)
 	}
 }
 
 // left returns an error that lists the names in use, the claims and the connections that are
 // left. Rows of names that are not in use stay for some seconds, and records of late requests,
 // whose seq is negative, for a minute.
-func (m *mysqlServer) left(testing.TB) error {
+func (m *mysqlServer) left() error {
 	var left []string
 	for _, query := range []string{
 		"SELECT CONCAT('name ', name) FROM {}.holdfast_names WHERE (special <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM {}.holdfast_claims WHERE seq < 0)",

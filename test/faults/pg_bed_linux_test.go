@@ -29,11 +29,6 @@ var (
 // it.
 func postgres(t testing.TB) *bed { return postgresOn(t, sharedPostgres()) }
 
-// ownPostgres returns a bed with a server of its own.
-func ownPostgres(t testing.TB, opts servers.PostgresOptions) *bed {
-	return postgresOn(t, servers.StartPostgres(t, opts))
-}
-
 func postgresOn(t testing.TB, p *servers.Postgres) *bed {
 	pg := &pgBed{p, fmt.Sprintf("faults%d", schemas.Add(1))}
 	return &bed{t: t, url: pg.url(p.Addr()), pg: pg}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // retry calls do until it does not return ErrUnavailable.
@@ -21,10 +20,6 @@ func retry(do func() error) (err error) {
 		return nil
 	})
 	return err
-}
-
-func request(name string, tokens int) store.Request {
-	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: longTTL, Tokens: tokens, Owner: "test"}
 }
 
 // retryAny calls do until it succeeds.

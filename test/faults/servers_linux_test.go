@@ -31,7 +31,7 @@ var victims = map[string]func(t testing.TB) *victim{
 		m := servers.StartMariaDB(t, servers.MariaDBOptions{Env: opts.Env})
 		return &victim{
 			m.Process, clock, func(t testing.TB) *bed { return mysqlBed(t, m) }, func(b *bed) { b.mysql.killSessions() },
-			func(b *bed) { b.mysql.exec(b.t, "CREATE DATABASE "+b.mysql.database) },
+			func(b *bed) { b.mysql.create(b.t) },
 		}
 	},
 	"PostgreSQL": func(t testing.TB) *victim {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -47,8 +48,8 @@ func (k *taker) take(what string, rounds int) {
 	for name, last := range maps.Clone(k.last) { // the goroutines write to the map
 		all.Go(func() {
 			for range rounds {
-				req := request(name, 4096)
-				req.TTL = shortTTL
+				req := suites.Request(name)
+				req.Tokens, req.TTL = 4096, shortTTL
 				var answer store.Answer
 				err := retryAny(func() (err error) {
 					if answer, err = s.Acquire(k.t.Context(), req); err == nil && !answer.Granted() {

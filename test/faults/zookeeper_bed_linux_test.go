@@ -55,8 +55,11 @@ func (z *zoo) url(addrs ...string) string {
 }
 
 // left returns an error that lists the nodes below the root, other than empty containers.
-func (z *zoo) left(t testing.TB) error {
-	conn := z.connect(t)
+func (z *zoo) left() error {
+	conn, _, err := zk.Connect(z.Addrs(), time.Minute, zk.WithLogger(silent{}))
+	if err != nil {
+		return err
+	}
 	defer conn.Close()
 	if _, err := conn.Sync(z.root); err != nil {
 		return err
@@ -86,24 +89,3 @@ func (z *zoo) left(t testing.TB) error {
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
-
-// connect opens a connection of the client library, through which a test reads the servers.
-func (z *zoo) connect(t testing.TB) *zk.Conn {
-	t.Helper()
-	conn, events, err := zk.Connect(z.Addrs(), time.Minute, zk.WithLogger(silent{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := time.After(limit)
-	for {
-		select {
-		case e := <-events:
-			if e.State == zk.StateHasSession {
-				return conn
-			}
-		case <-late:
-			conn.Close()
-			t.Fatal("no session")
-		}
-	}
-}
