@@ -21,8 +21,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-const patience = 30 * time.Second
-
 var newClient = suites.Client
 
 // A site is an inspector on a server, with the client whose locks it shows.
@@ -100,7 +98,7 @@ func (s *site) get(path string) (int, string) {
 func (s *site) eventually(path, text string) string {
 	s.t.Helper()
 	var body string
-	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(20 * time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < suites.Patience; time.Sleep(20 * time.Millisecond) {
 		if _, body = s.get(path); strings.Contains(body, text) {
 			return body
 		}
@@ -272,14 +270,14 @@ func TestAHandlerCanBeMountedAnywhere(t *testing.T) {
 		c := newClient(t, memstore.New())
 		h := inspect.Handler(c, inspect.At(path))
 		base := strings.ReplaceAll("/"+strings.Trim(path, "/")+"/", "//", "/")
-		w := visit(t, h, base, patience)
+		w := visit(t, h, base, suites.Patience)
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `href="`+base+`static/style.css"`) {
 			t.Errorf("at %q: status %d:\n%s", path, w.Code, w.Body)
 		}
 		if base == "/" {
 			continue
 		}
-		if w := visit(t, h, strings.TrimSuffix(base, "/"), patience); w.Header().Get("Location") != base {
+		if w := visit(t, h, strings.TrimSuffix(base, "/"), suites.Patience); w.Header().Get("Location") != base {
 			t.Errorf("at %q without the slash: status %d", path, w.Code)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -105,7 +106,7 @@ func TestANameThatIsListedTwiceIsShownOnce(t *testing.T) {
 	s, h := newFakeStore(t, 0)
 	s.twice = true
 	acquire(t, s.Store, store.Request{Name: "job"})
-	body := visit(t, h, "/", patience).Body.String()
+	body := visit(t, h, "/", suites.Patience).Body.String()
 	if n := strings.Count(body, ">job</a>"); n != 1 || !strings.Contains(body, "<b>1</b> lock: ") {
 		t.Errorf("%d times:\n%s", n, body)
 	}

@@ -36,7 +36,7 @@ func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
 	p := s.runLogged("job", append([]string{"a", "-c", script, "--"}, s.beatArgs("escape", "daemon")...)...)
 	s.beating("daemon")
 	s.beating("child")
-	s.hog(writeLock)
+	s.hog()
 	p.wantCode(79)
 	for _, name := range []string{"daemon", "child"} {
 		s.wasEndedInTime(name)

@@ -47,7 +47,7 @@ func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
 				s.t.Fatal(err)
 			}
 		}, "replaced"},
-		{"another process blocks it", func(s *site) { s.hog(writeLock) }, "could not be renewed in time"},
+		{"another process blocks it", func(s *site) { s.hog() }, "could not be renewed in time"},
 	} {
 		t.Run(test.how, func(t *testing.T) {
 			s := newSite(t)
@@ -79,18 +79,15 @@ func (s *site) wasEndedInTime(name string) {
 	s.silent(name)
 }
 
-// A lock of SQLite, as a byte of the file locks.db-shm. The file format of SQLite defines them.
-const writeLock = 120
-
-// hog acquires a lock of SQLite and keeps it.
-func (s *site) hog(lockByte int64) {
+// hog acquires the write lock of SQLite and keeps it. Its file format defines that lock as a byte of locks.db-shm.
+func (s *site) hog() {
 	s.t.Helper()
 	f, err := os.OpenFile(s.path("locks.db-shm"), os.O_RDWR, 0)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { f.Close() })
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: lockByte, Len: 1}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: 120, Len: 1}
 	until(s.t, "the store's lock", func() bool { return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &lock) == nil })
 }
 
@@ -99,7 +96,7 @@ func TestAJobThatLosesItsLockIsToldAsAskedFor(t *testing.T) {
 		cleanUp = `trap 'echo cleaned up; exit 0' TERM USR1; touch "$DIR/began"; sleep 60 & wait`
 		goOn    = `trap 'echo asked' TERM; touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.01; done; echo done`
 	)
-	hog := func(s *site, _ *process) { s.hog(writeLock) }
+	hog := func(s *site, _ *process) { s.hog() }
 	for what, test := range map[string]struct {
 		flags, job string
 		harm       func(s *site, p *process)
@@ -118,7 +115,7 @@ func TestAJobThatLosesItsLockIsToldAsAskedFor(t *testing.T) {
 			s.run("break", "a", "--id", id).wantCode(79)
 		}, "", []string{"forcibly released", "ended by SIGKILL"}},
 		"warn": {"--on-lost warn", goOn, func(s *site, p *process) {
-			s.hog(writeLock)
+			s.hog()
 			until(s.t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job continues without it") })
 			s.write("go", "")
 		}, "done\n", []string{"the job exited with 0"}},
@@ -148,7 +145,7 @@ func TestALockThatCannotBeReleasedIsReported(t *testing.T) {
 			s := newSite(t)
 			p := s.start(append(command, "--json", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 3`)...)
 			s.held("a")
-			s.hog(writeLock)
+			s.hog()
 			s.write("go", "")
 			p.wantCode(3)
 			events := s.events(p.err.String())
