@@ -66,9 +66,7 @@ func harness(nodes int) storetest.Harness {
 			for i := range nodes {
 				s := openMemory(t, url(i))
 				page, err := s.List(context.Background(), store.Query{Limit: 1000})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, l := range page.Locks {
 					names = append(names, fmt.Sprintf("node %d: %s", i, l.Name))
 				}
@@ -83,9 +81,7 @@ func harness(nodes int) storetest.Harness {
 func openMemory(t testing.TB, url string) *memstore.Store {
 	t.Helper()
 	s, err := store.Open(context.Background(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s.(*memstore.Store)
 }
 
@@ -95,9 +91,7 @@ func openQuorum(t testing.TB, nodes []quorum.Node, opts quorum.Options) *quorum.
 		opts.Report = func(string, error) {}
 	}
 	q, err := quorum.New(context.Background(), nodes, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { q.Close() })
 	return q
 }
@@ -122,11 +116,6 @@ func over[T any](ctx context.Context, w wire, call string, do func(ctx context.C
 	return v, err
 }
 
-// end makes a call that returns no more than an error.
-func (w wire) end(ctx context.Context, call string, do func(ctx context.Context, s store.Store) error) error {
-	return w.send(ctx, call, func(s store.Store) error { return do(context.WithoutCancel(ctx), s) })
-}
-
 func (w wire) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	return over(ctx, w, "Acquire", func(ctx context.Context, s store.Store) (store.Answer, error) { return s.Acquire(ctx, req) })
 }
@@ -137,15 +126,15 @@ func (w wire) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewe
 }
 
 func (w wire) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	return w.end(ctx, "Release", func(ctx context.Context, s store.Store) error { return s.Release(ctx, name, id, keep) })
+	return w.send(ctx, "Release", func(s store.Store) error { return s.Release(context.WithoutCancel(ctx), name, id, keep) })
 }
 
 func (w wire) Leave(ctx context.Context, name string, id store.ID) error {
-	return w.end(ctx, "Leave", func(ctx context.Context, s store.Store) error { return s.Leave(ctx, name, id) })
+	return w.send(ctx, "Leave", func(s store.Store) error { return s.Leave(context.WithoutCancel(ctx), name, id) })
 }
 
 func (w wire) Break(ctx context.Context, name string, id store.ID) error {
-	return w.end(ctx, "Break", func(ctx context.Context, s store.Store) error { return s.Break(ctx, name, id) })
+	return w.send(ctx, "Break", func(s store.Store) error { return s.Break(context.WithoutCancel(ctx), name, id) })
 }
 
 // List is called Lookup if it is about one name.

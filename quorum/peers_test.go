@@ -23,10 +23,13 @@ func hosts(n int) (all []*server) {
 	return all
 }
 
-// withHosts runs a test with some servers.
-func withHosts(t *testing.T, n int, test func(t *testing.T, all []*server)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, hosts(n)) })
+// hostTests are tests with some servers, each in a bubble of its own.
+type hostTests map[string]func(t *testing.T, all []*server)
+
+func (all hostTests) run(t *testing.T, n int) {
+	for name, test := range all {
+		run(t, name, func(t *testing.T) { test(t, hosts(n)) })
+	}
 }
 
 // seenAs returns the same servers as another client sees them: faults and restarts of one are unknown to the other.
@@ -77,9 +80,7 @@ func join(t *testing.T, nodes []quorum.Node, opts quorum.Options) (*quorum.Store
 func mustJoin(t *testing.T, nodes []quorum.Node, opts quorum.Options) *quorum.Store {
 	t.Helper()
 	q, err := join(t, nodes, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return q
 }
 
@@ -129,52 +130,130 @@ func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// A program was given a list that does not fit while another program could not reach the node that
-// only its own list has.
-func TestNodeThatIsReachedLaterDoesNotCountIfAnotherListDoesNotFit(t *testing.T) {
-	withHosts(t, 4, func(t *testing.T, all []*server) {
-		open := func(names string, indexes ...int) ([]*server, *quorum.Store) {
-			own := seenAs(all)
-			own[3].set(down, nil)
-			return own, openQuorum(t, pick(names, own, indexes...), quorum.Options{})
-		}
-		ownA, a := open("host", 0, 1, 3)
-		mustAcquire(t, a, request("first"))
-		synctest.Wait()
-		ownB, b := open("address", 0, 1, 2) // the node that was not reached may be the one that the other list lacks
-		mustAcquire(t, b, request("second"))
-		synctest.Wait()
-		ownA[1].set(only(down, "Acquire"), nil)
-		ownB[0].set(only(down, "Acquire"), nil)
-		mustAcquire(t, b, request("n"))
-		synctest.Wait()
-		ownA[3].set(nil, nil)
-		time.Sleep(time.Second) // until it is tried again
-		for k := range 3 {
-			out, err := a.Acquire(t.Context(), request("n"))
-			if err == nil && out.Granted() {
-				t.Errorf("call %d is granted, and another client holds the name", k)
+func TestLists(t *testing.T) {
+	hostTests{
+		// A program was given a list that does not fit while another program could not reach the node that
+		// only its own list has.
+		"a node that is reached later does not count if another list does not fit": func(t *testing.T, all []*server) {
+			open := func(names string, indexes ...int) ([]*server, *quorum.Store) {
+				own := seenAs(all)
+				own[3].set(down, nil)
+				return own, openQuorum(t, pick(names, own, indexes...), quorum.Options{})
 			}
+			ownA, a := open("host", 0, 1, 3)
+			mustAcquire(t, a, request("first"))
 			synctest.Wait()
-		}
-	})
-}
-
-// A client tells the others at once that it has reached a further server of its list.
-func TestListThatDoesNotFitIsRefusedWhenANodeWasReachedLater(t *testing.T) {
-	withHosts(t, 4, func(t *testing.T, all []*server) {
-		all[2].set(down, nil)
-		q := use(t, all[:3])
-		for range 2 { // the second call looks at the lists of others
-			mustAcquire(t, q, request("n"+store.NewID().String()))
+			ownB, b := open("address", 0, 1, 2) // the node that was not reached may be the one that the other list lacks
+			mustAcquire(t, b, request("second"))
+			synctest.Wait()
+			ownA[1].set(only(down, "Acquire"), nil)
+			ownB[0].set(only(down, "Acquire"), nil)
+			mustAcquire(t, b, request("n"))
+			synctest.Wait()
+			ownA[3].set(nil, nil)
+			time.Sleep(time.Second) // until it is tried again
+			for k := range 3 {
+				out, err := a.Acquire(t.Context(), request("n"))
+				if err == nil && out.Granted() {
+					t.Errorf("call %d is granted, and another client holds the name", k)
+				}
+				synctest.Wait()
+			}
+		},
+		// A client tells the others at once that it has reached a further server of its list.
+		"a list that does not fit is refused when a node was reached later": func(t *testing.T, all []*server) {
+			all[2].set(down, nil)
+			q := use(t, all[:3])
+			for range 2 { // the second call looks at the lists of others
+				mustAcquire(t, q, request("n"+store.NewID().String()))
+				time.Sleep(time.Second)
+			}
+			all[2].set(nil, nil)
+			time.Sleep(5 * time.Second)
+			mustAcquire(t, q, request("reached"))
 			time.Sleep(time.Second)
-		}
-		all[2].set(nil, nil)
-		time.Sleep(5 * time.Second)
-		mustAcquire(t, q, request("reached"))
-		time.Sleep(time.Second)
-		wantMisfit(t, pick("node", all, 0, 1, 3), quorum.Options{})
-	})
+			wantMisfit(t, pick("node", all, 0, 1, 3), quorum.Options{})
+		},
+		// The records of a client that has ended do not stay.
+		"the list of a client that has ended is forgotten": func(t *testing.T, all []*server) {
+			q := mustJoin(t, pick("node", all, 0, 1, 2), quorum.Options{})
+			req := request("n")
+			mustAcquire(t, q, req)
+			for range 10 { // the list stays known while the client is used
+				time.Sleep(20 * time.Second)
+				mustRenew(t, q, req)
+			}
+			time.Sleep(40 * time.Second)
+			wantMisfit(t, pick("node", all, 1, 2, 3), quorum.Options{})
+			time.Sleep(req.TTL + time.Minute - 40*time.Second) // when a node may be removed, says the documentation
+			mustJoin(t, pick("node", all, 1, 2, 3), quorum.Options{})
+		},
+		// Two clients that start at the same time do not see each other's list at once.
+		"a client finds out that another list does not fit": func(t *testing.T, all []*server) {
+			setAll(all, only(slow(10*time.Millisecond), "Acquire"), nil)
+			one, two := use(t, all[:3]), openQuorum(t, named(all)[1:], quorum.Options{})
+			held := request("held") // by the first call, because the next one looks at the lists
+			var calls sync.WaitGroup
+			calls.Go(func() { mustAcquire(t, one, held) })
+			calls.Go(func() { mustAcquire(t, two, request("other")) })
+			calls.Wait()
+			time.Sleep(25 * time.Second)
+			mustRenew(t, one, held)
+			time.Sleep(10 * time.Second)
+			mustRenew(t, one, held) // looks at the lists
+			time.Sleep(time.Second)
+			if _, err := one.Acquire(t.Context(), request("n")); !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("%v, want ErrInvalid", err)
+			}
+			mustRenew(t, one, held)
+			mustRelease(t, one, held)
+		},
+		// A client cannot repeat what it told the nodes. It does so with its next call, and not a period later.
+		"a list that could not be told is told with the next call": func(t *testing.T, all []*server) {
+			q := use(t, all[:3])
+			told := request("told")
+			mustAcquire(t, q, told)
+			mustRelease(t, q, told)
+			mustAcquire(t, q, request("repeated"))
+			synctest.Wait()
+			time.Sleep(31 * time.Second)
+			setAll(all, down, nil)
+			mustFail(t, q, request("n"))
+			time.Sleep(time.Second)
+			setAll(all, nil, nil)
+			time.Sleep(10 * time.Second)
+			mustAcquire(t, q, request("n"))
+			time.Sleep(25 * time.Second)
+			wantMisfit(t, pick("node", all, 1, 2, 3), quorum.Options{})
+		},
+		// A node that fails does not make two lists fit. When it is back, and the other list is no longer in use, the
+		// client goes on.
+		"a list that does not fit is refused while a node is silent": func(t *testing.T, all []*server) {
+			q := use(t, all[:3])
+			mustJoin(t, pick("node", all, 1, 2, 3), quorum.Options{}) // q has told nothing yet
+			refused := func() bool {
+				for range 2 { // the first call looks at the lists
+					q.Acquire(t.Context(), request("first"))
+					time.Sleep(time.Second)
+				}
+				_, err := q.Acquire(t.Context(), request("n"))
+				return errors.Is(err, store.ErrInvalid)
+			}
+			if !refused() {
+				t.Fatal("a list that does not fit was accepted")
+			}
+			all[0].set(only(lose, "Lookup"), nil)
+			time.Sleep(31 * time.Second)
+			if !refused() {
+				t.Error("a list that does not fit was accepted when a node did not answer")
+			}
+			all[0].set(nil, nil)
+			time.Sleep(2 * time.Minute)
+			if refused() {
+				t.Error("the list is refused, although no other one is in use")
+			}
+		},
+	}.run(t, 4)
 }
 
 // Without a restart delay, nodes count whose servers cannot be identified. And a server may have no identity.
@@ -198,183 +277,85 @@ func TestListThatDoesNotFitIsRefusedIfServersCannotBeIdentified(t *testing.T) {
 	}
 }
 
-// The records of a client that has ended do not stay.
-func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
-	withHosts(t, 4, func(t *testing.T, all []*server) {
-		q := mustJoin(t, pick("node", all, 0, 1, 2), quorum.Options{})
-		req := request("n")
-		mustAcquire(t, q, req)
-		for range 10 { // the list stays known while the client is used
-			time.Sleep(20 * time.Second)
-			mustRenew(t, q, req)
-		}
-		time.Sleep(40 * time.Second)
-		wantMisfit(t, pick("node", all, 1, 2, 3), quorum.Options{})
-		time.Sleep(req.TTL + time.Minute - 40*time.Second) // when a node may be removed, says the documentation
-		mustJoin(t, pick("node", all, 1, 2, 3), quorum.Options{})
-	})
-}
-
-// Two clients that start at the same time do not see each other's list at once.
-func TestClientFindsOutThatAnotherListDoesNotFit(t *testing.T) {
-	withHosts(t, 4, func(t *testing.T, all []*server) {
-		setAll(all, only(slow(10*time.Millisecond), "Acquire"), nil)
-		one, two := use(t, all[:3]), openQuorum(t, named(all)[1:], quorum.Options{})
-		held := request("held") // by the first call, because the next one looks at the lists
-		var calls sync.WaitGroup
-		calls.Go(func() { mustAcquire(t, one, held) })
-		calls.Go(func() { mustAcquire(t, two, request("other")) })
-		calls.Wait()
-		time.Sleep(25 * time.Second)
-		mustRenew(t, one, held)
-		time.Sleep(10 * time.Second)
-		mustRenew(t, one, held) // looks at the lists
-		time.Sleep(time.Second)
-		if _, err := one.Acquire(t.Context(), request("n")); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%v, want ErrInvalid", err)
-		}
-		mustRenew(t, one, held)
-		mustRelease(t, one, held)
-	})
-}
-
-// A node that restarts may have forgotten a lease of another client, with a TTL that is longer than
-// those of this client. The first call after the restart reads the TTLs of others. Another call finds the
-// server identified meanwhile.
-func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
-	withHosts(t, 3, func(t *testing.T, all []*server) {
-		short := mustJoin(t, pick("node", all, 0, 1, 2), quorum.Options{})
-		other := mustJoin(t, pick("node", all, 0, 1, 2), quorum.Options{})
-		time.Sleep(time.Hour) // records of what was used before are over
-		wantGranted(t, short, true, "at first")
-		req := request("probe")
-		req.TTL = 10 * time.Minute
-		setAll(all, down, nil)
-		for range 2 {
-			mustFail(t, other, req) // by nodes that are down
-			time.Sleep(time.Second)
-		}
-		setAll(all, nil, nil)
-		mustAcquire(t, other, req) // not before it could tell the nodes its TTL
-		synctest.Wait()
-		empty(t, req, all[0], all[2]) // the lease is at nodes 0 and 1, and node 0 restarts empty
-		all[0].restart("run again", 0)
-		setAll(all, only(slow(5*time.Millisecond), "Lookup"), nil)
-		time.Sleep(time.Minute)
-		go short.Acquire(t.Context(), request("another"))
-		time.Sleep(time.Millisecond) // less than a lookup takes
-		for range 9 {
-			wantGranted(t, short, false, "two holders")
-			empty(t, req, all[0], all[2])
-			time.Sleep(time.Minute)
-		}
-	})
-}
-
-// The first calls of a client do not tell the nodes its TTL one after the other, and are cancelled
-// meanwhile if their contexts end.
-func TestFirstCallsDoNotWaitForEachOther(t *testing.T) {
-	const trip = 50 * time.Millisecond
-	withHosts(t, 3, func(t *testing.T, all []*server) {
-		setAll(all, only(slow(trip), "Acquire", "Leave"), nil)
-		q := use(t, all)
-		var calls sync.WaitGroup
-		for i := range 20 {
-			calls.Go(func() {
-				ctx, want := t.Context(), error(nil)
-				if i%2 == 1 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, trip/2)
-					defer cancel()
-					want = context.DeadlineExceeded
-				}
-				begin := time.Now()
-				_, err := q.Acquire(ctx, request(fmt.Sprint(i)))
-				if took := time.Since(begin); !errors.Is(err, want) || took > 4*trip || want != nil && took > trip/2 {
-					t.Errorf("call %d: %v after %v", i, err, took)
-				}
-			})
-		}
-		calls.Wait()
-	})
-}
-
-// A client cannot repeat what it told the nodes. It does so with its next call, and not a period later.
-func TestListThatCouldNotBeToldIsToldWithTheNextCall(t *testing.T) {
-	withHosts(t, 4, func(t *testing.T, all []*server) {
-		q := use(t, all[:3])
-		told := request("told")
-		mustAcquire(t, q, told)
-		mustRelease(t, q, told)
-		mustAcquire(t, q, request("repeated"))
-		synctest.Wait()
-		time.Sleep(31 * time.Second)
-		setAll(all, down, nil)
-		mustFail(t, q, request("n"))
-		time.Sleep(time.Second)
-		setAll(all, nil, nil)
-		time.Sleep(10 * time.Second)
-		mustAcquire(t, q, request("n"))
-		time.Sleep(25 * time.Second)
-		wantMisfit(t, pick("node", all, 1, 2, 3), quorum.Options{})
-	})
-}
-
-// A node that fails does not make two lists fit. When it is back, and the other list is no longer in use, the
-// client goes on.
-func TestListThatDoesNotFitIsRefusedWhileANodeIsSilent(t *testing.T) {
-	withHosts(t, 4, func(t *testing.T, all []*server) {
-		q := use(t, all[:3])
-		mustJoin(t, pick("node", all, 1, 2, 3), quorum.Options{}) // q has told nothing yet
-		refused := func() bool {
-			for range 2 { // the first call looks at the lists
-				q.Acquire(t.Context(), request("first"))
+func TestPeers(t *testing.T) {
+	hostTests{
+		// The first calls of a client do not tell the nodes its TTL one after the other, and are cancelled
+		// meanwhile if their contexts end.
+		"first calls do not wait for each other": func(t *testing.T, all []*server) {
+			const trip = 50 * time.Millisecond
+			setAll(all, only(slow(trip), "Acquire", "Leave"), nil)
+			q := use(t, all)
+			var calls sync.WaitGroup
+			for i := range 20 {
+				calls.Go(func() {
+					ctx, want := t.Context(), error(nil)
+					if i%2 == 1 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, trip/2)
+						defer cancel()
+						want = context.DeadlineExceeded
+					}
+					begin := time.Now()
+					_, err := q.Acquire(ctx, request(fmt.Sprint(i)))
+					if took := time.Since(begin); !errors.Is(err, want) || took > 4*trip || want != nil && took > trip/2 {
+						t.Errorf("call %d: %v after %v", i, err, took)
+					}
+				})
+			}
+			calls.Wait()
+		},
+		// A node that restarts may have forgotten a lease of another client, with a TTL that is longer than
+		// those of this client. The first call after the restart reads the TTLs of others. Another call finds the
+		// server identified meanwhile.
+		"a node does not count before the largest TTL of other clients is over": func(t *testing.T, all []*server) {
+			short := mustJoin(t, pick("node", all, 0, 1, 2), quorum.Options{})
+			other := mustJoin(t, pick("node", all, 0, 1, 2), quorum.Options{})
+			time.Sleep(time.Hour) // records of what was used before are over
+			wantGranted(t, short, true, "at first")
+			req := request("probe")
+			req.TTL = 10 * time.Minute
+			setAll(all, down, nil)
+			for range 2 {
+				mustFail(t, other, req) // by nodes that are down
 				time.Sleep(time.Second)
 			}
-			_, err := q.Acquire(t.Context(), request("n"))
-			return errors.Is(err, store.ErrInvalid)
-		}
-		if !refused() {
-			t.Fatal("a list that does not fit was accepted")
-		}
-		all[0].set(only(lose, "Lookup"), nil)
-		time.Sleep(31 * time.Second)
-		if !refused() {
-			t.Error("a list that does not fit was accepted when a node did not answer")
-		}
-		all[0].set(nil, nil)
-		time.Sleep(2 * time.Minute)
-		if refused() {
-			t.Error("the list is refused, although no other one is in use")
-		}
-	})
-}
-
-// A node has restarted long ago, and another one begins to hang. The first request after that reads the TTLs
-// of other clients, and is granted.
-func TestNodeThatHangsDoesNotKeepAnotherOneFromCounting(t *testing.T) {
-	withHosts(t, 3, func(t *testing.T, all []*server) {
-		q := use(t, all)
-		wantGranted(t, q, true, "before")
-		time.Sleep(time.Hour)
-		all[1].restart("run again", time.Hour/2)
-		all[0].set(lose, nil)
-		if _, err := q.Acquire(t.Context(), request("n")); err != nil {
-			t.Errorf("two nodes answer: %v", err)
-		}
-	})
-}
-
-func TestAListOfNodesInALaterFormatIsRefused(t *testing.T) {
-	withHosts(t, 3, func(t *testing.T, all []*server) {
-		newer := request("holdfast:quorum:clients")
-		newer.Mode, newer.Owner, newer.Meta = store.Shared, "newer program", "2 something"
-		if answer, err := all[0].Acquire(t.Context(), newer); err != nil || !answer.Granted() {
-			t.Fatal(answer, err)
-		}
-		_, err := join(t, pick("node", all, 0, 1, 2), quorum.Options{})
-		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "newer program") || !strings.Contains(err.Error(), "update this program") {
-			t.Errorf("%v; want an ErrInvalid that says what to do", err)
-		}
-	})
+			setAll(all, nil, nil)
+			mustAcquire(t, other, req) // not before it could tell the nodes its TTL
+			synctest.Wait()
+			empty(t, req, all[0], all[2]) // the lease is at nodes 0 and 1, and node 0 restarts empty
+			all[0].restart("run again", 0)
+			setAll(all, only(slow(5*time.Millisecond), "Lookup"), nil)
+			time.Sleep(time.Minute)
+			go short.Acquire(t.Context(), request("another"))
+			time.Sleep(time.Millisecond) // less than a lookup takes
+			for range 9 {
+				wantGranted(t, short, false, "two holders")
+				empty(t, req, all[0], all[2])
+				time.Sleep(time.Minute)
+			}
+		},
+		// A node has restarted long ago, and another one begins to hang. The first request after that reads the TTLs
+		// of other clients, and is granted.
+		"a node that hangs does not keep another one from counting": func(t *testing.T, all []*server) {
+			q := use(t, all)
+			wantGranted(t, q, true, "before")
+			time.Sleep(time.Hour)
+			all[1].restart("run again", time.Hour/2)
+			all[0].set(lose, nil)
+			if _, err := q.Acquire(t.Context(), request("n")); err != nil {
+				t.Errorf("two nodes answer: %v", err)
+			}
+		},
+		"a list of nodes in a later format is refused": func(t *testing.T, all []*server) {
+			newer := request("holdfast:quorum:clients")
+			newer.Mode, newer.Owner, newer.Meta = store.Shared, "newer program", "2 something"
+			if answer, err := all[0].Acquire(t.Context(), newer); err != nil || !answer.Granted() {
+				t.Fatal(answer, err)
+			}
+			_, err := join(t, pick("node", all, 0, 1, 2), quorum.Options{})
+			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "newer program") || !strings.Contains(err.Error(), "update this program") {
+				t.Errorf("%v; want an ErrInvalid that says what to do", err)
+			}
+		},
+	}.run(t, 3)
 }

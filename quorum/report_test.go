@@ -42,7 +42,9 @@ func (r *reports) want(t *testing.T, want ...string) {
 
 func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
 	for _, name := range []string{"another Acquire", "Renew", "Release", "Leave", "Break", "List", "lookup"} {
-		withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, held store.Request) {
+		run(t, name, func(t *testing.T) {
+			nodes, q := gates(t, 3, quorum.Options{})
+			held := lease(t, q)
 			setAll(nodes, down, nil)
 			calls := suites.Calls(q, held)
 			calls["lookup"] = func(ctx context.Context) error { _, err := q.List(ctx, store.Query{Name: "n"}); return err }
@@ -72,9 +74,7 @@ func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
 		for range 10 {
 			time.Sleep(500 * time.Millisecond)
 			lease, err := c.Lock(t.Context(), "n")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			synctest.Wait() // a node that is not needed is not asked any more after Unlock
 			lease.Unlock(t.Context())
 		}

@@ -133,9 +133,7 @@ func TestTTLAboveAFixedRestartDelayIsRefused(t *testing.T) {
 			t.Errorf("%d calls to nodes", n)
 		}
 		lease, err := c.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if left := time.Until(lease.Deadline()); left > delay {
 			t.Errorf("the default TTL is %v", left)
 		}

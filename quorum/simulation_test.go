@@ -80,9 +80,7 @@ type simLink struct {
 	bad     *atomic.Int32 // percentage of messages that are late or lost
 	timeout time.Duration // of its calls, if it bounds them itself
 
-	mu   sync.Mutex
-	runs int
-	made uint64
+	made int // connections; under the mutex of the server
 }
 
 func (l *simLink) delay() (d time.Duration, lost bool) {
@@ -108,13 +106,10 @@ func (l *simLink) pass(ctx context.Context, _ string, do func(s store.Store) err
 		defer cancel()
 	}
 	done := make(chan error, 1)
-	l.mu.Lock()
-	_, runs, _ := l.server.state()
-	if l.runs != runs || l.made == 0 { // a server that restarted needs a new connection
-		l.runs = runs
-		l.made++
-	}
-	l.mu.Unlock()
+	l.server.mu.Lock()
+	runs := l.server.runs
+	l.made = runs + 1 // a server that restarted needs a new connection
+	l.server.mu.Unlock()
 	go func() {
 		d, lost := l.delay()
 		if lost {
@@ -169,9 +164,9 @@ func (l *simLink) Capabilities() store.Capabilities {
 func (l *simLink) Close() error { return nil }
 
 func (l *simLink) Connections() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.made
+	l.server.mu.Lock()
+	defer l.server.mu.Unlock()
+	return uint64(l.made)
 }
 
 func (l *simLink) Server(ctx context.Context) (quorum.Server, error) {

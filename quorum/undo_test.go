@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -74,112 +75,111 @@ func undialed(context.Context, string) error {
 	return &net.OpError{Op: "dial", Err: errDown}
 }
 
-// Two nodes keep votes for different leases. They do not close the name until their TTLs are over.
-func TestReleasesThatDifferentNodesDidNotGetAreRepeated(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		for i := range 2 {
+func TestUndoing(t *testing.T) {
+	nodeTests{
+		// Two nodes keep votes for different leases. They do not close the name until their TTLs are over.
+		"releases that different nodes did not get are repeated": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			for i := range 2 {
+				req := lease(t, q)
+				nodes[i].set(down, nil)
+				mustRelease(t, q, req)
+				nodes[i].set(nil, nil)
+			}
+			time.Sleep(2 * time.Second)
 			req := lease(t, q)
-			nodes[i].set(down, nil)
+			wantVotes(t, nodes, req, 3)
+		},
+		// A store ignores its context, and one call never returns. The node is tried again, also while the others
+		// are idle, and it counts as soon as it answers.
+		"a node is tried again after a call that never returns": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			forever := make(chan struct{})
+			defer close(forever)
+			nodes[0].set(hang(forever), nil)
+			for i := range 10 {
+				mustAcquire(t, q, request(fmt.Sprint("hung", i)))
+			}
+			synctest.Wait()
+			nodes[0].set(nil, nil)
+			time.Sleep(10 * time.Second)
+			for i := range 20 {
+				req := request(fmt.Sprint(i))
+				mustAcquire(t, q, req)
+				synctest.Wait()
+				wantVotes(t, nodes, req, 3)
+				mustRelease(t, q, req)
+				time.Sleep(2 * time.Second)
+			}
+			nodes[0].set(hang(forever), nil)
+			for i := range 100 { // a name with a call that never returned does not collect messages
+				req := request(fmt.Sprint("hung", i%10))
+				mustAcquire(t, q, req)
+				wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Millisecond}, true)
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			if sessions, _, _ := q.Remembered(); sessions != 10 {
+				t.Errorf("%d identities are remembered, want those with a call that never returned", sessions)
+			}
+		},
+		// A server without memory refuses new locks, but renews and releases those that it has.
+		"a node that refuses only Acquire renews and releases": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req := lease(t, q)
+			setAll(nodes[:2], only(down, "Acquire"), nil)
+			for i := range 20 {
+				q.Acquire(t.Context(), request(fmt.Sprint(i)))
+				time.Sleep(time.Second)
+				mustRenew(t, q, req)
+			}
+			wantVotes(t, nodes, req, 3)
 			mustRelease(t, q, req)
-			nodes[i].set(nil, nil)
-		}
-		time.Sleep(2 * time.Second)
-		req := lease(t, q)
-		wantVotes(t, nodes, req, 3)
-	})
+			synctest.Wait()
+			wantVotes(t, nodes, req, 0)
+		},
+		// The pause before a message is repeated ends while the same request waits for its turn at the node.
+		"a message is repeated if a request is queued meanwhile": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req, other := lease(t, q), request("n")
+			nodes[0].set(nil, down)
+			mustRelease(t, q, req)
+			synctest.Wait()
+			time.Sleep(800 * time.Millisecond)
+			nodes[0].set(nil, slow(400*time.Millisecond))
+			mustAcquire(t, q, other)
+			mustRefuse(t, q, req)
+			mustRelease(t, q, other)
+			time.Sleep(3 * time.Second)
+			wantNothing(t, nodes, q)
+		},
+	}.run(t, 3)
 }
 
 func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
-	var id store.ID // of a lease
-	release := func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "n", id, store.Keep{}) }
-	leave := func(ctx context.Context, q *quorum.Store) error { return q.Leave(ctx, "n", id) }
-	keep := func(ctx context.Context, q *quorum.Store) error { return q.Release(ctx, "n", id, done) }
-	force := func(ctx context.Context, q *quorum.Store) error { return q.Break(ctx, "n", id) }
-	for name, test := range map[string]struct {
-		before, end func(ctx context.Context, q *quorum.Store) error
-		closed      bool
-	}{
-		"Release":            {end: release},
-		"Leave":              {end: leave},
-		"Keep":               {end: keep, closed: true},
-		"Break":              {end: force},
-		"Break of a closure": {before: keep, end: force},
-	} {
+	for _, names := range [][]string{{"Release"}, {"Leave"}, {"Keep"}, {"Break"}, {"Keep", "Break"}} {
 		for i, f := range []fault{down, lose, undialed} {
-			run(t, fmt.Sprint(name, i), func(t *testing.T) {
+			run(t, fmt.Sprint(names, i), func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				id = lease(t, q).ID
-				if test.before != nil {
-					test.before(t.Context(), q)
+				req := lease(t, q)
+				calls := suites.Calls(q, req)
+				calls["Keep"] = func(ctx context.Context) error { return q.Release(ctx, "n", req.ID, done) }
+				last := names[len(names)-1]
+				for _, name := range names {
+					if name == last {
+						nodes[0].set(f, nil)
+					}
+					must(t, calls[name](t.Context()))
 					synctest.Wait()
-				}
-				nodes[0].set(f, nil)
-				if err := test.end(t.Context(), q); err != nil {
-					t.Fatal(err)
 				}
 				time.Sleep(5 * time.Second)
 				nodes[0].set(nil, nil)
 				time.Sleep(2 * time.Second)
 				page, err := nodes[0].Store.List(t.Context(), store.Query{Name: "n"})
-				if closed := len(page.Locks) == 1 && page.Locks[0].Holders[0].State == store.Done; err != nil || closed != test.closed || !closed && len(page.Locks) > 0 {
-					t.Errorf("%+v, %v, want that the name is closed: %t", page.Locks, err, test.closed)
+				if closed := len(page.Locks) == 1 && page.Locks[0].Holders[0].State == store.Done; err != nil || closed != (last == "Keep") || !closed && len(page.Locks) > 0 {
+					t.Errorf("%+v, %v, want that only Keep closes the name", page.Locks, err)
 				}
 				time.Sleep(2 * time.Minute)
 				wantNothing(t, nil, q)
 			})
 		}
 	}
-}
-
-// A store ignores its context, and one call never returns. The node is tried again, also while the others
-// are idle, and it counts as soon as it answers.
-func TestNodeIsTriedAgainAfterACallThatNeverReturns(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		forever := make(chan struct{})
-		defer close(forever)
-		nodes[0].set(hang(forever), nil)
-		for i := range 10 {
-			mustAcquire(t, q, request(fmt.Sprint("hung", i)))
-		}
-		synctest.Wait()
-		nodes[0].set(nil, nil)
-		time.Sleep(10 * time.Second)
-		for i := range 20 {
-			req := request(fmt.Sprint(i))
-			mustAcquire(t, q, req)
-			synctest.Wait()
-			wantVotes(t, nodes, req, 3)
-			mustRelease(t, q, req)
-			time.Sleep(2 * time.Second)
-		}
-		nodes[0].set(hang(forever), nil)
-		for i := range 100 { // a name with a call that never returned does not collect messages
-			req := request(fmt.Sprint("hung", i%10))
-			mustAcquire(t, q, req)
-			wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Millisecond}, true)
-			time.Sleep(time.Second)
-		}
-		synctest.Wait()
-		if sessions, _, _ := q.Remembered(); sessions != 10 {
-			t.Errorf("%d identities are remembered, want those with a call that never returned", sessions)
-		}
-	})
-}
-
-// A server without memory refuses new locks, but renews and releases those that it has.
-func TestNodeThatRefusesOnlyAcquireRenewsAndReleases(t *testing.T) {
-	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
-		setAll(nodes[:2], only(down, "Acquire"), nil)
-		for i := range 20 {
-			q.Acquire(t.Context(), request(fmt.Sprint(i)))
-			time.Sleep(time.Second)
-			mustRenew(t, q, req)
-		}
-		wantVotes(t, nodes, req, 3)
-		mustRelease(t, q, req)
-		synctest.Wait()
-		wantVotes(t, nodes, req, 0)
-	})
 }
 
 // The first call keeps the name closed at one node. Another one has not given its vote, and the third one
@@ -228,8 +228,8 @@ func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 			time.Sleep(4 * time.Second) // no request is in flight then
 			if !force {
 				mustRelease(t, q, req)
-			} else if err := q.Break(t.Context(), req.Name, req.ID); err != nil {
-				t.Fatal(err)
+			} else {
+				must(t, q.Break(t.Context(), req.Name, req.ID))
 			}
 			time.Sleep(10 * time.Second)
 			wantVotes(t, all, req, 0)
@@ -237,78 +237,95 @@ func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 	}
 }
 
-// One node keeps the name closed, but its reply was lost. Another one does not answer.
-func TestRepeatedKeepFindsTheRecordOfALostReply(t *testing.T) {
-	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
-		nodes[0].set(nil, only(down, "Release"))
-		nodes[2].set(down, nil)
-		wantKept(t, q, req, done, false)
-		nodes[0].set(nil, nil)
-		wantKept(t, q, req, done, true) // two nodes have the record
-	})
-}
-
-// One node is in cool-down.
-func TestKeepDoesNotSucceedWithTheRecordOfAnotherOne(t *testing.T) {
-	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
-		setAll(nodes[1:], down, nil)
-		wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Hour}, false)
-		nodes[1].set(nil, nil)
-		wantKept(t, q, req, done, false)
-	})
-}
-
-// Two nodes execute a Keep, but do not answer until the message is no longer repeated.
-func TestRecordOfAKeepThatIsNeverAnsweredStays(t *testing.T) {
-	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
-		setAll(nodes[:2], nil, down)
-		wantKept(t, q, req, done, false)
-		setAll(nodes[:2], down, nil)
-		time.Sleep(20 * time.Minute)
-		wantVotes(t, nodes, req, 3)
-	})
-}
-
-// The last reply to the Keep tells that too many nodes had no vote. They have votes again by then.
-func TestLeaseThatIsGrantedAgainAfterAKeepIsNotBroken(t *testing.T) {
-	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
-		breakAt(t, req, nodes[1:])
-		nodes[2].set(lose, nil)
-		wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Millisecond}, false)
-		mustAcquire(t, q, req)
-		nodes[2].set(nil, nil)
-		time.Sleep(5 * time.Second)
-		if n := nodes[0].count("Break"); n > 0 {
-			t.Errorf("broken %d times", n)
-		}
-	})
-}
-
-func TestRepeatedKeepSucceedsIfTheNodesAreSlow(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req := request("n")
-		mustAcquire(t, q, req)
-		setAll(nodes, only(slow(quorum.DefaultTimeout*3/2), "Release"), nil)
-		wantKept(t, q, req, done, false)
-		wantKept(t, q, req, done, true)
-	})
-}
-
-// The nodes need more than half of the time limit for each call, and all replies to the Keep were lost.
-func TestRecordOfALostReplyIsFoundIfTheNodesAreSlow(t *testing.T) {
-	withLease(t, func(t *testing.T, nodes []*gate, q *quorum.Store, req store.Request) {
-		setAll(nodes, nil, only(down, "Release"))
-		wantKept(t, q, req, done, false)
-		setAll(nodes, func(ctx context.Context, _ string) error {
-			select {
-			case <-time.After(quorum.DefaultTimeout * 3 / 5):
-			case <-ctx.Done():
+func TestKeep(t *testing.T) {
+	nodeTests{
+		// One node keeps the name closed, but its reply was lost. Another one does not answer.
+		"a repeated call finds the record of a lost reply": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req := lease(t, q)
+			nodes[0].set(nil, only(down, "Release"))
+			nodes[2].set(down, nil)
+			wantKept(t, q, req, done, false)
+			nodes[0].set(nil, nil)
+			wantKept(t, q, req, done, true) // two nodes have the record
+		},
+		"a repeated call succeeds if the nodes are slow": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req := request("n")
+			mustAcquire(t, q, req)
+			setAll(nodes, only(slow(quorum.DefaultTimeout*3/2), "Release"), nil)
+			wantKept(t, q, req, done, false)
+			wantKept(t, q, req, done, true)
+		},
+		// The nodes need more than half of the time limit for each call, and all replies to the Keep were lost.
+		"the record of a lost reply is found if the nodes are slow": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req := lease(t, q)
+			setAll(nodes, nil, only(down, "Release"))
+			wantKept(t, q, req, done, false)
+			setAll(nodes, func(ctx context.Context, _ string) error {
+				select {
+				case <-time.After(quorum.DefaultTimeout * 3 / 5):
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}, nil)
+			wantKept(t, q, req, done, false)
+			wantKept(t, q, req, done, true)
+		},
+		// One node is in cool-down.
+		"it does not succeed with the record of another one": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req := lease(t, q)
+			setAll(nodes[1:], down, nil)
+			wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Hour}, false)
+			nodes[1].set(nil, nil)
+			wantKept(t, q, req, done, false)
+		},
+		// A node does not answer meanwhile, so its message is repeated.
+		"it does not succeed with the record of an earlier lease": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req, keep := lease(t, q), store.Keep{State: store.Done, For: time.Second}
+			nodes[2].set(down, nil)
+			wantKept(t, q, req, keep, true)
+			time.Sleep(2 * time.Second)
+			mustAcquire(t, q, request("n"))
+			mustRefuse(t, q, req)
+			wantKept(t, q, req, keep, false)
+		},
+		// Two nodes execute a Keep, but do not answer until the message is no longer repeated.
+		"the record of a call that is never answered stays": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req := lease(t, q)
+			setAll(nodes[:2], nil, down)
+			wantKept(t, q, req, done, false)
+			setAll(nodes[:2], down, nil)
+			time.Sleep(20 * time.Minute)
+			wantVotes(t, nodes, req, 3)
+		},
+		// The last reply to the Keep tells that too many nodes had no vote. They have votes again by then.
+		"a lease that is granted again after it is not broken": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			req := lease(t, q)
+			breakAt(t, req, nodes[1:])
+			nodes[2].set(lose, nil)
+			wantKept(t, q, req, store.Keep{State: store.Cooling, For: time.Millisecond}, false)
+			mustAcquire(t, q, req)
+			nodes[2].set(nil, nil)
+			time.Sleep(5 * time.Second)
+			if n := nodes[0].count("Break"); n > 0 {
+				t.Errorf("broken %d times", n)
 			}
-			return ctx.Err()
-		}, nil)
-		wantKept(t, q, req, done, false)
-		wantKept(t, q, req, done, true)
-	})
+		},
+	}.run(t, 3)
+	nodeTests{
+		"it survives the loss of a minority": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			n, req := len(nodes), request("n")
+			nodes[n-1].set(down, nil) // it has no vote
+			mustAcquire(t, q, req)
+			nodes[n-1].set(nil, nil)
+			wantKept(t, q, req, done, true)
+			synctest.Wait()
+			breakAt(t, req, nodes[:(n-1)/2])
+			time.Sleep(2 * time.Second)
+			if r := mustRefuse(t, q, request("n")); len(r.Holders) != 1 || r.Holders[0].State != store.Done {
+				t.Errorf("%+v, want a refusal by the closure", r)
+			}
+		},
+	}.run(t, 3, 5)
 }
 
 // A node gives its vote to repair a lease when the lease is over.
@@ -325,54 +342,4 @@ func TestVoteThatARepairGetsTooLateIsGivenBack(t *testing.T) {
 			t.Error("the vote is not given back")
 		}
 	})
-}
-
-// The pause before a message is repeated ends while the same request waits for its turn at the node.
-func TestMessageIsRepeatedIfARequestIsQueuedMeanwhile(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req, other := lease(t, q), request("n")
-		nodes[0].set(nil, down)
-		mustRelease(t, q, req)
-		synctest.Wait()
-		time.Sleep(800 * time.Millisecond)
-		nodes[0].set(nil, slow(400*time.Millisecond))
-		mustAcquire(t, q, other)
-		mustRefuse(t, q, req)
-		mustRelease(t, q, other)
-		time.Sleep(3 * time.Second)
-		wantNothing(t, nodes, q)
-	})
-}
-
-// A node does not answer meanwhile, so its message is repeated.
-func TestKeepDoesNotSucceedWithTheRecordOfAnEarlierLease(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		req, keep := lease(t, q), store.Keep{State: store.Done, For: time.Second}
-		nodes[2].set(down, nil)
-		wantKept(t, q, req, keep, true)
-		time.Sleep(2 * time.Second)
-		mustAcquire(t, q, request("n"))
-		mustRefuse(t, q, req)
-		wantKept(t, q, req, keep, false)
-	})
-}
-
-func TestKeepSurvivesTheLossOfAMinority(t *testing.T) {
-	for _, n := range []int{3, 5} {
-		withGates(t, n, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-			req := request("n")
-			nodes[n-1].set(down, nil) // it has no vote
-			mustAcquire(t, q, req)
-			nodes[n-1].set(nil, nil)
-			wantKept(t, q, req, done, true)
-			synctest.Wait()
-			for i := range (n - 1) / 2 {
-				nodes[i].Break(t.Context(), "n", req.ID)
-			}
-			time.Sleep(2 * time.Second)
-			if r := mustRefuse(t, q, request("n")); len(r.Holders) != 1 || r.Holders[0].State != store.Done {
-				t.Errorf("%d nodes: %+v, want a refusal by the closure", n, r)
-			}
-		})
-	}
 }
