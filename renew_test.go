@@ -50,6 +50,17 @@ func TestRenewal(t *testing.T) {
 			must(w, err)
 			equal(w, "locks that are held", len(page.Locks), n)
 		},
+		"no TTL is longer than the longest of the store": func(w *world) {
+			const most = 10 * time.Second
+			w.p.caps = func(caps *store.Capabilities) { caps.MaxTTL = most }
+			c := w.client()
+			_, err := c.Lock(w.Context(), "n", holdfast.TTL(most+1))
+			invalid(w, "a longer TTL", err, "TTL 10.000000001s")
+			w.asked(0, 0, 0)
+			if left := time.Until(w.lock(c).Deadline()); left > most {
+				w.Errorf("the default TTL is %v", left)
+			}
+		},
 		"a lost reply is not a lost lock": func(w *world) { // dynamolock treated it as one
 			w.p.renew.set(func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 				out, err := w.s.Renew(ctx, grants)

@@ -33,20 +33,15 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 				time.Sleep(time.Second)
 				for i, faulty := range nodes {
 					faulty.set(fault, nil)
+					most := 100 * time.Millisecond
+					if name == "hangs" {
+						most = q.Capabilities().Timeout
+					}
+					locks, err := listAll(t, q, store.Query{Prefix: "name", Limit: limit}, most)
+					must(t, err)
 					holders := make(map[string]int)
-					for query := (store.Query{Prefix: "name", Limit: limit}); ; {
-						most := 100 * time.Millisecond
-						if name == "hangs" {
-							most = q.Capabilities().Timeout
-						}
-						page, err := list(t, q, query, most)
-						must(t, err)
-						for _, l := range page.Locks {
-							holders[l.Name] += len(l.Holders)
-						}
-						if query.Cursor = page.Next; query.Cursor == "" {
-							break
-						}
+					for _, l := range locks {
+						holders[l.Name] += len(l.Holders)
 					}
 					if !maps.Equal(holders, once) {
 						t.Errorf("fault at node %d: listed %v, want each name once, with one holder", i, holders)
@@ -60,11 +55,17 @@ func TestEveryNameIsListedOnce(t *testing.T) {
 	}
 }
 
-// list reads one page, which must not take longer than the limit.
-func list(t *testing.T, q *quorum.Store, query store.Query, limit time.Duration) (page store.Page, err error) {
+// listAll reads all pages, none of which must take longer than the limit.
+func listAll(t *testing.T, q *quorum.Store, query store.Query, limit time.Duration) (locks []store.Lock, err error) {
 	t.Helper()
-	within(t, limit, func() { page, err = q.List(t.Context(), query) })
-	return page, err
+	for {
+		var page store.Page
+		within(t, limit, func() { page, err = q.List(t.Context(), query) })
+		locks = append(locks, page.Locks...)
+		if query.Cursor = page.Next; query.Cursor == "" {
+			return locks, err
+		}
+	}
 }
 
 func TestListFailsInTimeIfAMajorityDoesNotAnswer(t *testing.T) {
@@ -77,13 +78,10 @@ func TestListFailsInTimeIfAMajorityDoesNotAnswer(t *testing.T) {
 				if query.Prefix != "" { // no name is looked up, so the nodes are asked one by one
 					silent = n/2 + 1
 				}
-				page, err := list(t, q, query, q.Capabilities().Timeout)
-				for ; page.Next != ""; page, err = list(t, q, query, q.Capabilities().Timeout) {
-					query.Cursor = page.Next
-				}
+				locks, err := listAll(t, q, query, q.Capabilities().Timeout)
 				var failed *quorum.NodesError
 				if !errors.As(err, &failed) || len(failed.Nodes) != silent || failed.Confirmed != 1 {
-					t.Errorf("%+v, %v, want an error of %d nodes, and that one confirmed", page, err, silent)
+					t.Errorf("%+v, %v, want an error of %d nodes, and that one confirmed", locks, err, silent)
 				}
 			}
 			for _, cursor := range []string{"x", "::::", "-1:0:0:"} {

@@ -158,7 +158,6 @@ func (c *mConfig) start() mState {
 	return s
 }
 
-// steps returns all steps that can happen next.
 func (c *mConfig) steps(s *mState) (out []mStep) {
 	add := func(bad string, next mState, format string, args ...any) {
 		what := ""
@@ -350,7 +349,6 @@ func (c *mConfig) release(s *mState, k int) {
 	*cl = mClient{id: cl.id + 1, seq: cl.seq, locks: cl.locks + 1}
 }
 
-// serve is the node's side.
 func (c *mConfig) serve(s *mState, i int, m mMsg) mMsg {
 	n := &s.nodes[i]
 	if n.id != 0 && n.expires <= s.time {
@@ -393,7 +391,6 @@ func (c *mConfig) serve(s *mState, i int, m mMsg) mMsg {
 	return r
 }
 
-// receive lets a client receive a reply.
 func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	cl := &s.clients[k]
 	v := &cl.votes[i]
@@ -434,7 +431,6 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	return c.decide(s, k)
 }
 
-// decide lets a client act on the replies that it has received.
 func (c *mConfig) decide(s *mState, k int) string {
 	switch s.clients[k].phase {
 	case mAsking:
@@ -499,7 +495,6 @@ func (c *mConfig) isValid(s *mState, cl *mClient) bool {
 	return isValid(time.Duration(s.time)*mTick, time.Duration(cl.until)*mTick)
 }
 
-// leave gives a vote back.
 func (c *mConfig) leave(s *mState, k, i int) {
 	v := &s.clients[k].votes[i]
 	if s.clients[k].phase == mLeaving {
@@ -527,7 +522,6 @@ func (c *mConfig) grant(s *mState, k int, d decision) string {
 	return bad
 }
 
-// raise raises the counters of the nodes that are behind.
 func (c *mConfig) raise(s *mState, k int, d decision) {
 	cl := &s.clients[k]
 	cl.raised = true
@@ -599,14 +593,8 @@ func (c *mConfig) repair(s *mState, k int) {
 
 func (m mMsg) String() string {
 	name := [...]string{"", "acquire", "renew", "leave"}[m.kind]
-	if m.repair {
-		name = "repair"
+	if m.reply {
+		return fmt.Sprintf("%s: %s, %d to %d", name, [...]string{granted: "yes", refused: "no"}[m.state], m.first, m.last)
 	}
-	if !m.reply {
-		return fmt.Sprintf("%s(id %d, floor %d, n %d)", name, m.id, m.floor, m.tokens)
-	}
-	if m.state == granted {
-		return fmt.Sprintf("%s: yes, %d to %d", name, m.first, m.last)
-	}
-	return name + ": no"
+	return fmt.Sprintf("%s(id %d, floor %d, n %d, repair %t)", name, m.id, m.floor, m.tokens, m.repair)
 }

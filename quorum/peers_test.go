@@ -49,12 +49,6 @@ func empty(t *testing.T, req store.Request, servers ...*server) {
 	}
 }
 
-// use opens a quorum of all servers, and makes no call.
-func use(t *testing.T, all []*server) *quorum.Store {
-	t.Helper()
-	return openQuorum(t, named(all), quorum.Options{})
-}
-
 // pick returns some of the servers as nodes, which have the names that a client knows them by.
 func pick(names string, all []*server, indexes ...int) (nodes []quorum.Node) {
 	for _, i := range indexes {
@@ -84,7 +78,6 @@ func mustJoin(t *testing.T, nodes []quorum.Node, opts quorum.Options) *quorum.St
 	return q
 }
 
-// wantMisfit opens a quorum whose list must be refused.
 func wantMisfit(t *testing.T, nodes []quorum.Node, opts quorum.Options) {
 	t.Helper()
 	if _, err := join(t, nodes, opts); !errors.Is(err, store.ErrInvalid) {
@@ -163,7 +156,7 @@ func TestLists(t *testing.T) {
 		// A client tells the others at once that it has reached a further server of its list.
 		"a list that does not fit is refused when a node was reached later": func(t *testing.T, all []*server) {
 			all[2].set(down, nil)
-			q := use(t, all[:3])
+			q := openQuorum(t, named(all[:3]), quorum.Options{})
 			for range 2 { // the second call looks at the lists of others
 				mustAcquire(t, q, request("n"+store.NewID().String()))
 				time.Sleep(time.Second)
@@ -191,7 +184,7 @@ func TestLists(t *testing.T) {
 		// Two clients that start at the same time do not see each other's list at once.
 		"a client finds out that another list does not fit": func(t *testing.T, all []*server) {
 			setAll(all, only(slow(10*time.Millisecond), "Acquire"), nil)
-			one, two := use(t, all[:3]), openQuorum(t, named(all)[1:], quorum.Options{})
+			one, two := openQuorum(t, named(all[:3]), quorum.Options{}), openQuorum(t, named(all)[1:], quorum.Options{})
 			held := request("held") // by the first call, because the next one looks at the lists
 			var calls sync.WaitGroup
 			calls.Go(func() { mustAcquire(t, one, held) })
@@ -210,7 +203,7 @@ func TestLists(t *testing.T) {
 		},
 		// A client cannot repeat what it told the nodes. It does so with its next call, and not a period later.
 		"a list that could not be told is told with the next call": func(t *testing.T, all []*server) {
-			q := use(t, all[:3])
+			q := openQuorum(t, named(all[:3]), quorum.Options{})
 			told := request("told")
 			mustAcquire(t, q, told)
 			mustRelease(t, q, told)
@@ -229,7 +222,7 @@ func TestLists(t *testing.T) {
 		// A node that fails does not make two lists fit. When it is back, and the other list is no longer in use, the
 		// client goes on.
 		"a list that does not fit is refused while a node is silent": func(t *testing.T, all []*server) {
-			q := use(t, all[:3])
+			q := openQuorum(t, named(all[:3]), quorum.Options{})
 			mustJoin(t, pick("node", all, 1, 2, 3), quorum.Options{}) // q has told nothing yet
 			refused := func() bool {
 				for range 2 { // the first call looks at the lists
@@ -284,22 +277,22 @@ func TestPeers(t *testing.T) {
 		"first calls do not wait for each other": func(t *testing.T, all []*server) {
 			const trip = 50 * time.Millisecond
 			setAll(all, only(slow(trip), "Acquire", "Leave"), nil)
-			q := use(t, all)
+			q := openQuorum(t, named(all), quorum.Options{})
 			var calls sync.WaitGroup
 			for i := range 20 {
 				calls.Go(func() {
-					ctx, want := t.Context(), error(nil)
+					ctx, limit, want := t.Context(), 4*trip, error(nil)
 					if i%2 == 1 {
 						var cancel context.CancelFunc
-						ctx, cancel = context.WithTimeout(ctx, trip/2)
+						limit, want = trip/2, context.DeadlineExceeded
+						ctx, cancel = context.WithTimeout(ctx, limit)
 						defer cancel()
-						want = context.DeadlineExceeded
 					}
-					begin := time.Now()
-					_, err := q.Acquire(ctx, request(fmt.Sprint(i)))
-					if took := time.Since(begin); !errors.Is(err, want) || took > 4*trip || want != nil && took > trip/2 {
-						t.Errorf("call %d: %v after %v", i, err, took)
-					}
+					within(t, limit, func() {
+						if _, err := q.Acquire(ctx, request(fmt.Sprint(i))); !errors.Is(err, want) {
+							t.Errorf("call %d: %v, want %v", i, err, want)
+						}
+					})
 				})
 			}
 			calls.Wait()
@@ -337,7 +330,7 @@ func TestPeers(t *testing.T) {
 		// A node has restarted long ago, and another one begins to hang. The first request after that reads the TTLs
 		// of other clients, and is granted.
 		"a node that hangs does not keep another one from counting": func(t *testing.T, all []*server) {
-			q := use(t, all)
+			q := openQuorum(t, named(all), quorum.Options{})
 			wantGranted(t, q, true, "before")
 			time.Sleep(time.Hour)
 			all[1].restart("run again", time.Hour/2)

@@ -26,7 +26,6 @@ type gate struct {
 	wire
 	features store.Features // that it has beside those of its store
 	timeout  time.Duration  // of its calls, if it bounds them itself
-	deaf     bool           // it cannot push: for example, its user may not subscribe
 
 	mu            sync.Mutex
 	before, after fault
@@ -39,7 +38,6 @@ func (g *gate) set(before, after fault) {
 	g.before, g.after = before, after
 }
 
-// setAll sets the faults of several nodes.
 func setAll[N interface{ set(before, after fault) }](nodes []N, before, after fault) {
 	for _, n := range nodes {
 		n.set(before, after)
@@ -81,13 +79,6 @@ func (g *gate) pass(ctx context.Context, call string, do func(s store.Store) err
 	return after(ctx, call)
 }
 
-func (g *gate) Wait(ctx context.Context, name string, id store.ID) error {
-	if g.deaf {
-		return errors.New("NOPERM")
-	}
-	return g.Store.Wait(ctx, name, id)
-}
-
 func (g *gate) Capabilities() store.Capabilities {
 	c := g.Store.Capabilities()
 	c.Features |= g.features
@@ -97,7 +88,6 @@ func (g *gate) Capabilities() store.Capabilities {
 
 func (*gate) Close() error { return nil }
 
-// newGates returns nodes.
 func newGates(n int) (all []*gate) {
 	for range n {
 		g := &gate{calls: make(map[string]int)}
@@ -115,14 +105,12 @@ func named[S store.Store](all []S) (nodes []quorum.Node) {
 	return nodes
 }
 
-// gates returns nodes and a quorum of them.
 func gates(t *testing.T, n int, opts quorum.Options) ([]*gate, *quorum.Store) {
 	t.Helper()
 	all := newGates(n)
 	return all, openQuorum(t, named(all), opts)
 }
 
-// withGates runs a test with some nodes and a quorum of them.
 func withGates(t *testing.T, n int, opts quorum.Options, test func(t *testing.T, nodes []*gate, q *quorum.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +140,6 @@ func run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-// within fails the test if f takes longer than the limit.
 func within(t *testing.T, limit time.Duration, f func()) {
 	t.Helper()
 	begin := time.Now()
@@ -249,7 +236,6 @@ func breakAt(t *testing.T, req store.Request, nodes []*gate) {
 	}
 }
 
-// mustFail makes a request that must be neither granted nor refused.
 func mustFail(t *testing.T, q *quorum.Store, req store.Request) {
 	t.Helper()
 	if a, err := q.Acquire(t.Context(), req); err == nil {
@@ -329,17 +315,13 @@ func TestNewRejectsBadInput(t *testing.T) {
 
 func TestRequestsThatCannotBeGrantedAreRefusedBeforeANodeIsAsked(t *testing.T) {
 	nodes, q := gates(t, 3, quorum.Options{})
-	for _, mode := range []store.Mode{store.Shared, store.Permits} {
-		req := request("n")
-		req.Mode, req.Limit = mode, 2
-		if _, err := q.Acquire(t.Context(), req); !errors.Is(err, store.ErrUnsupported) {
-			t.Errorf("%v: %v, want ErrUnsupported", mode, err)
+	shared, permits, last := request("n"), request("n"), request("n")
+	shared.Mode, permits.Mode, permits.Limit, last.Floor = store.Shared, store.Permits, 2, store.MaxToken
+	for i, req := range []store.Request{shared, permits, last} {
+		want := []error{store.ErrUnsupported, store.ErrUnsupported, store.ErrInvalid}[i]
+		if _, err := q.Acquire(t.Context(), req); !errors.Is(err, want) {
+			t.Errorf("%+v: %v, want %v", req, err, want)
 		}
-	}
-	last := request("n")
-	last.Floor = store.MaxToken
-	if _, err := q.Acquire(t.Context(), last); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("floor at the end of the tokens: %v, want ErrInvalid", err)
 	}
 	if _, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: store.NewID(), TTL: time.Minute, Mode: store.Shared}}); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("step down: %v, want ErrUnsupported", err)
@@ -366,7 +348,7 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 		for hung := range 3 {
 			run(t, fmt.Sprintf("%s, node %d hangs", name, hung), func(t *testing.T) {
 				nodes := hosts(3)
-				q, req := use(t, nodes), request("n")
+				q, req := openQuorum(t, named(nodes), quorum.Options{}), request("n")
 				req.Floor = far // so that the nodes agree on a token
 				mustAcquire(t, q, req)
 				synctest.Wait()
@@ -376,27 +358,6 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestTooFewAnswersFailAfterTheTimeoutAndNameTheNodes(t *testing.T) {
-	withGates(t, 3, quorum.Options{Timeout: 200 * time.Millisecond}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		nodes[0].hangs(t) // also ignores its context
-		nodes[2].set(down, nil)
-		begin := time.Now()
-		_, err := q.Acquire(t.Context(), request("n"))
-		var failed *quorum.NodesError
-		if !errors.As(err, &failed) || failed.Confirmed != 1 || failed.Needed != 2 {
-			t.Fatalf("Acquire: %v, want a NodesError", err)
-		}
-		for _, want := range []string{"node0: no reply", "node2: connection reset"} {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%v does not contain %q", err, want)
-			}
-		}
-		if took := time.Since(begin); took != 200*time.Millisecond {
-			t.Errorf("failed after %v", took)
-		}
-	})
 }
 
 func TestRestartedNodeIsRepairedUnlessTheLeaseIsGone(t *testing.T) {
@@ -429,6 +390,36 @@ func TestRestartedNodeIsRepairedUnlessTheLeaseIsGone(t *testing.T) {
 
 func TestQuorum(t *testing.T) {
 	nodeTests{
+		"a lease is valid no longer than its nodes granted": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			for _, g := range nodes {
+				g.Store = brief{g.Store}
+			}
+			req := request("n")
+			if a := mustAcquire(t, q, req); a.TTL > req.TTL/4 {
+				t.Errorf("valid for %v, the nodes granted %v", a.TTL, req.TTL/4)
+			}
+			if out := mustRenew(t, q, req); out.TTL > req.TTL/4 {
+				t.Errorf("renewed for %v, the nodes granted %v", out.TTL, req.TTL/4)
+			}
+		},
+		"too few answers fail after the timeout and name the nodes": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			nodes[0].hangs(t) // also ignores its context
+			nodes[2].set(down, nil)
+			begin := time.Now()
+			_, err := q.Acquire(t.Context(), request("n"))
+			var failed *quorum.NodesError
+			if !errors.As(err, &failed) || failed.Confirmed != 1 || failed.Needed != 2 {
+				t.Fatalf("Acquire: %v, want a NodesError", err)
+			}
+			for _, want := range []string{"node0: no reply", "node2: connection reset"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v does not contain %q", err, want)
+				}
+			}
+			if took := time.Since(begin); took != quorum.DefaultTimeout {
+				t.Errorf("failed after %v", took)
+			}
+		},
 		"a lease that is over is neither renewed nor repaired": func(t *testing.T, nodes []*gate, q *quorum.Store) {
 			nodes[0].set(down, nil)
 			req := request("n")
@@ -465,10 +456,7 @@ func TestQuorum(t *testing.T) {
 				mustRelease(t, q, req)
 			}
 			time.Sleep(10 * time.Second)
-			begin := time.Now()
-			if err := q.Close(); err != nil || time.Since(begin) > 600*time.Millisecond {
-				t.Errorf("%v after %v", err, time.Since(begin))
-			}
+			within(t, 600*time.Millisecond, func() { must(t, q.Close()) })
 		},
 		// A node that needs more than half of the time limit for each call is slow, not down.
 		"slow nodes are not skipped": func(t *testing.T, nodes []*gate, q *quorum.Store) {
@@ -550,6 +538,9 @@ func TestFailoverNeedsAllNodesToKnowWhenTheyRestarted(t *testing.T) {
 			nodes[i].Store = nodes[i].Store.(*server).gate
 		}
 		c := openQuorum(t, nodes, quorum.Options{RestartDelay: test.delay}).Capabilities()
+		if c.MaxTTL > time.Minute && test.delay == time.Minute {
+			t.Errorf("a restart delay of %v, and TTLs of %v", test.delay, c.MaxTTL)
+		}
 		if got := c.Features.Has(store.FeatureFailover); got != test.want {
 			t.Errorf("%+v: failover %v", test, got)
 		}
@@ -646,30 +637,17 @@ func TestFailedAttemptKeepsItsVotesUnlessTheNameIsContended(t *testing.T) {
 }
 
 // A brief is a node that grants only a quarter of the requested TTL.
-type brief struct{ *memstore.Store }
+type brief struct{ store.Store }
 
-func (b *brief) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+func (b brief) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	req.TTL /= 4
 	return b.Store.Acquire(ctx, req)
 }
 
-func (b *brief) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+func (b brief) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	grants = slices.Clone(grants)
 	for i := range grants {
 		grants[i].TTL /= 4
 	}
 	return b.Store.Renew(ctx, grants)
-}
-
-func TestLeaseIsValidNoLongerThanItsNodesGranted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := openQuorum(t, named([]*brief{{memstore.New()}, {memstore.New()}, {memstore.New()}}), quorum.Options{})
-		req := request("n")
-		if a := mustAcquire(t, q, req); a.TTL > req.TTL/4 {
-			t.Errorf("valid for %v, the nodes granted %v", a.TTL, req.TTL/4)
-		}
-		if out := mustRenew(t, q, req); out.TTL > req.TTL/4 {
-			t.Errorf("renewed for %v, the nodes granted %v", out.TTL, req.TTL/4)
-		}
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,27 +16,21 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// reports collects what Report is told.
-type reports struct {
-	mu  sync.Mutex
-	all []string
-}
+// reports has what Report was told.
+type reports chan string
 
-func (r *reports) add(node string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all, fmt.Sprintf("%s: %v", node, err))
-}
+func (r reports) add(node string, err error) { r <- fmt.Sprintf("%s: %v", node, err) }
 
 // want checks what was reported since the last time, in any order.
-func (r *reports) want(t *testing.T, want ...string) {
+func (r reports) want(t *testing.T, want ...string) {
 	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if slices.Sort(r.all); !slices.Equal(r.all, want) {
-		t.Errorf("reported %q, want %q", r.all, want)
+	var got []string
+	for len(r) > 0 {
+		got = append(got, <-r)
 	}
-	r.all = nil
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("reported %q, want %q", got, want)
+	}
 }
 
 func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
@@ -59,7 +52,7 @@ func TestErrorOfACallThatNoNodeConfirmedSaysSo(t *testing.T) {
 // One call asks the nodes again and again.
 func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told reports
+		told := make(reports, 100)
 		nodes, q := gates(t, 3, quorum.Options{Report: told.add})
 		c := suites.Client(t, q)
 		setAll(nodes[1:], down, nil)
@@ -84,7 +77,7 @@ func TestNodesThatAreDownDuringALockAreReportedOnce(t *testing.T) {
 
 func TestNodeThatRestartedIsReportedWithTheTimeThatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told reports
+		told := make(reports, 100)
 		nodes, q := serverNodes(t, time.Hour, quorum.Options{Report: told.add})
 		wantGranted(t, q, true, "at first")
 		time.Sleep(time.Minute)

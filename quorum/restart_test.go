@@ -2,14 +2,12 @@ package quorum_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
@@ -44,19 +42,18 @@ func (s *server) Server(ctx context.Context) (server quorum.Server, err error) {
 	return server, nil
 }
 
-// setClock sets the clock ahead, and the client notices it.
-func (s *server) setClock() {
+// change changes the server, and the client notices it.
+func (s *server) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connections++
-	s.jumped = time.Now()
+	f()
 }
 
+func (s *server) setClock() { s.change(func() { s.jumped = time.Now() }) }
+
 func (s *server) restart(id string, uptime time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.connections++
-	s.id, s.uptime = id, uptime
+	s.change(func() { s.id, s.uptime = id, uptime })
 }
 
 // serverNodes returns three servers that have been up for that long, and a quorum of them. The clocks of
@@ -118,26 +115,6 @@ func TestNodeDoesNotCountBeforeTheLargestTTLInUseIsOver(t *testing.T) {
 		long.TTL = time.Hour
 		mustRenew(t, q, long)
 		wantGranted(t, q, false, "by nodes that may have forgotten a lease of an hour")
-	})
-}
-
-func TestTTLAboveAFixedRestartDelayIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const delay = 10 * time.Second
-		nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
-		c := suites.Client(t, q)
-		if _, err := c.Lock(t.Context(), "n", holdfast.TTL(delay+1)); !errors.Is(err, holdfast.ErrInvalid) {
-			t.Fatalf("%v, want ErrInvalid", err)
-		}
-		if n := nodes[0].count("Acquire") + nodes[1].count("Acquire") + nodes[2].count("Acquire"); n > 0 {
-			t.Errorf("%d calls to nodes", n)
-		}
-		lease, err := c.Lock(t.Context(), "n")
-		must(t, err)
-		if left := time.Until(lease.Deadline()); left > delay {
-			t.Errorf("the default TTL is %v", left)
-		}
-		lease.Unlock(t.Context())
 	})
 }
 

@@ -74,13 +74,11 @@ func (s *simServer) hang(d time.Duration) {
 // A simLink is the connection of one client to one server. Requests and replies are late or lost, and
 // arrive in any order. A request may be served long after its caller has given up.
 type simLink struct {
-	wire
-	server  *simServer
-	random  func(n int) int
-	bad     *atomic.Int32 // percentage of messages that are late or lost
-	timeout time.Duration // of its calls, if it bounds them itself
-
-	made int // connections; under the mutex of the server
+	gate
+	server *simServer
+	random func(n int) int
+	bad    *atomic.Int32 // percentage of messages that are late or lost
+	made   int           // connections; under the mutex of the server
 }
 
 func (l *simLink) delay() (d time.Duration, lost bool) {
@@ -154,15 +152,6 @@ func (l *simLink) Wait(ctx context.Context, name string, id store.ID) error {
 	return s.Wait(ctx, name, id)
 }
 
-func (l *simLink) Capabilities() store.Capabilities {
-	c := memstore.New().Capabilities()
-	c.Instant, c.Timeout = false, l.timeout
-	c.Features |= store.FeatureHosts
-	return c
-}
-
-func (l *simLink) Close() error { return nil }
-
 func (l *simLink) Connections() uint64 {
 	l.server.mu.Lock()
 	defer l.server.mu.Unlock()
@@ -227,8 +216,7 @@ func (j *simJudge) token(who string, token int64, n int) {
 func (j *simJudge) renewed(who string, begin time.Time, out store.Renewed) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := time.Now()
-	if j.holder != who || !now.Before(j.until) {
+	if j.holder != who || !time.Now().Before(j.until) {
 		return false
 	}
 	switch out.Status {
@@ -248,8 +236,7 @@ func (j *simJudge) renewed(who string, begin time.Time, out store.Renewed) bool 
 func (j *simJudge) repeated(who string, begin time.Time, a store.Answer) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := time.Now()
-	if j.holder != who || !now.Before(j.until) || now.Sub(begin) >= a.TTL {
+	if j.holder != who || !time.Now().Before(j.until) || time.Since(begin) >= a.TTL {
 		return false
 	}
 	j.until = begin.Add(a.TTL)
@@ -274,7 +261,6 @@ func TestNoPromiseIsBrokenInASimulatedNetwork(t *testing.T) {
 	}
 }
 
-// simulate makes one run.
 func simulate(t *testing.T, seed uint64) {
 	var mu sync.Mutex
 	source := rand.New(rand.NewPCG(seed, 1))
@@ -309,8 +295,8 @@ func simulate(t *testing.T, seed uint64) {
 			added = c / 4
 		}
 		for i, s := range servers[:n+added] {
-			link := &simLink{server: s, random: random, bad: &bad, timeout: timeout}
-			link.send = link.pass
+			link := &simLink{server: s, random: random, bad: &bad}
+			link.Store, link.send, link.timeout, link.features = s.store, link.pass, timeout, store.FeatureHosts
 			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: link})
 		}
 		q := openQuorum(t, nodes, quorum.Options{Timeout: 200 * time.Millisecond, RestartDelay: simDelay})
@@ -400,7 +386,17 @@ func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random fun
 		case held:
 			var twice sync.WaitGroup
 			if random(10) == 0 { // another goroutine ends it too
-				twice.Go(func() { simEnd(q, req, random) })
+				twice.Go(func() {
+					time.Sleep(time.Duration(random(4000)) * time.Microsecond)
+					switch random(3) {
+					case 0:
+						q.Break(context.Background(), req.Name, req.ID)
+					case 1:
+						q.Leave(context.Background(), req.Name, req.ID)
+					default:
+						q.Release(context.Background(), req.Name, req.ID, store.Keep{})
+					}
+				})
 			}
 			q.Release(context.Background(), req.Name, req.ID, store.Keep{})
 			twice.Wait()
@@ -410,19 +406,6 @@ func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random fun
 		if !brief {
 			time.Sleep(time.Duration(random(100)) * time.Millisecond)
 		}
-	}
-}
-
-// simEnd ends a lease that may have ended.
-func simEnd(q *quorum.Store, req store.Request, random func(int) int) {
-	time.Sleep(time.Duration(random(4000)) * time.Microsecond)
-	switch random(3) {
-	case 0:
-		q.Break(context.Background(), req.Name, req.ID)
-	case 1:
-		q.Leave(context.Background(), req.Name, req.ID)
-	default:
-		q.Release(context.Background(), req.Name, req.ID, store.Keep{})
 	}
 }
 

@@ -37,30 +37,45 @@ func wantCounters(t *testing.T, nodes []*gate, except int) {
 	}
 }
 
-// The counters of the nodes differ. One message to each node that is behind makes them agree, and the
-// next requests need none.
-func TestNodesWithDifferentCountersAgreeByOneRaise(t *testing.T) {
-	withGates(t, 5, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		for i, g := range nodes {
-			count(t, g, int64(1000*i+1000))
-		}
-		last := int64(0)
-		for i := range 20 {
-			token := suites.TokenOf(t, q, "n")
-			if token <= last {
-				t.Errorf("token %d after %d", token, last)
+func TestTokens(t *testing.T) {
+	nodeTests{
+		// The counters of the nodes differ. One message to each node that is behind makes them agree, and the
+		// next requests need none.
+		"nodes with different counters agree by one raise": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			for i, g := range nodes {
+				count(t, g, int64(1000*i+1000))
 			}
-			last = token
-			synctest.Wait()
-			renewals := 0
-			for _, g := range nodes {
-				renewals += g.count("Renew")
+			last := int64(0)
+			for i := range 20 {
+				token := suites.TokenOf(t, q, "n")
+				if token <= last {
+					t.Errorf("token %d after %d", token, last)
+				}
+				last = token
+				synctest.Wait()
+				renewals := 0
+				for _, g := range nodes {
+					renewals += g.count("Renew")
+				}
+				if renewals == 0 || renewals > 2 {
+					t.Errorf("%d messages to agree after %d requests, want one or two", renewals, i+1)
+				}
 			}
-			if renewals == 0 || renewals > 2 {
-				t.Errorf("%d messages to agree after %d requests, want one or two", renewals, i+1)
-			}
-		}
-	})
+		},
+		// The bell is asked first for a contended name, and the others are asked for its token.
+		"a bell that is far ahead does not pull the others along": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			setAll(nodes, nil, slow(time.Millisecond))
+			ahead := q.Order("n", 0)
+			count(t, nodes[ahead], far)
+			holder, waiter := request("n"), queued("n")
+			mustAcquire(t, q, holder)
+			time.Sleep(time.Second)
+			time.AfterFunc(100*time.Millisecond, func() { mustRelease(t, q, holder) })
+			mustWait(t, q, waiter)
+			time.Sleep(time.Second)
+			wantCounters(t, nodes, ahead)
+		},
+	}.run(t, 5)
 }
 
 // A node answers requests again, but the client still skips it for other calls, or they fail.
@@ -119,22 +134,6 @@ func TestTokensDoNotRunAhead(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The bell is asked first for a contended name, and the others are asked for its token.
-func TestBellThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
-	withGates(t, 5, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
-		setAll(nodes, nil, slow(time.Millisecond))
-		ahead := q.Order("n", 0)
-		count(t, nodes[ahead], far)
-		holder, waiter := request("n"), queued("n")
-		mustAcquire(t, q, holder)
-		time.Sleep(time.Second)
-		time.AfterFunc(100*time.Millisecond, func() { mustRelease(t, q, holder) })
-		mustWait(t, q, waiter)
-		time.Sleep(time.Second)
-		wantCounters(t, nodes, ahead)
-	})
 }
 
 // A request needs two round trips, because the counters of the nodes differ, and a third node does not answer

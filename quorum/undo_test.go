@@ -92,9 +92,7 @@ func TestUndoing(t *testing.T) {
 		// A store ignores its context, and one call never returns. The node is tried again, also while the others
 		// are idle, and it counts as soon as it answers.
 		"a node is tried again after a call that never returns": func(t *testing.T, nodes []*gate, q *quorum.Store) {
-			forever := make(chan struct{})
-			defer close(forever)
-			nodes[0].set(hang(forever), nil)
+			nodes[0].hangs(t)
 			for i := range 10 {
 				mustAcquire(t, q, request(fmt.Sprint("hung", i)))
 			}
@@ -109,7 +107,7 @@ func TestUndoing(t *testing.T) {
 				mustRelease(t, q, req)
 				time.Sleep(2 * time.Second)
 			}
-			nodes[0].set(hang(forever), nil)
+			nodes[0].hangs(t)
 			for i := range 100 { // a name with a call that never returned does not collect messages
 				req := request(fmt.Sprint("hung", i%10))
 				mustAcquire(t, q, req)
@@ -182,12 +180,11 @@ func TestWhatANodeDidNotGetIsRepeated(t *testing.T) {
 	}
 }
 
-// The first call keeps the name closed at one node. Another one has not given its vote, and the third one
-// does not answer.
-func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
-	for _, back := range []bool{false, true} {
-		run(t, fmt.Sprint("back=", back), func(t *testing.T) {
-			nodes, q := gates(t, 3, quorum.Options{})
+func TestKeep(t *testing.T) {
+	nodeTests{
+		// The first call keeps the name closed at one node. Another one has not given its vote, and the third one
+		// does not answer.
+		"a repeated call succeeds only with the record of a majority": func(t *testing.T, nodes []*gate, q *quorum.Store) {
 			req := request("n")
 			nodes[2].set(undialed, nil)
 			mustAcquire(t, q, req)
@@ -195,50 +192,12 @@ func TestRepeatedKeepSucceedsOnlyWithTheRecordOfAMajority(t *testing.T) {
 			nodes[1].set(lose, nil)
 			wantKept(t, q, req, done, false)
 			nodes[2].set(nil, nil)
-			if back {
-				nodes[1].set(nil, nil)
+			if err := q.Release(t.Context(), "n", req.ID, done); err == nil || errors.Is(err, store.ErrNotHeld) {
+				t.Errorf("%v, want that the record of a majority is not known", err)
 			}
-			err := q.Release(t.Context(), "n", req.ID, done)
-			if (err == nil) != back || errors.Is(err, store.ErrNotHeld) {
-				t.Errorf("%v, the second node is back: %t", err, back)
-			}
-		})
-	}
-}
-
-// The store of a node gives up a call, and the server executes it later. The time limit of the quorum is much longer.
-func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
-	for _, force := range []bool{false, true} {
-		run(t, fmt.Sprint("Break=", force), func(t *testing.T) {
-			all := newGates(3)
-			for _, g := range all {
-				g.timeout = time.Second
-			}
-			q := openQuorum(t, named(all), quorum.Options{Timeout: 10 * time.Second})
-			req := request("n")
-			all[0].set(func(_ context.Context, call string) error {
-				if call != "Acquire" {
-					return nil
-				}
-				time.AfterFunc(5*time.Second, func() { all[0].Store.Acquire(context.Background(), req) })
-				time.Sleep(time.Second)
-				return errDown
-			}, nil)
-			mustAcquire(t, q, req)
-			time.Sleep(4 * time.Second) // no request is in flight then
-			if !force {
-				mustRelease(t, q, req)
-			} else {
-				must(t, q.Break(t.Context(), req.Name, req.ID))
-			}
-			time.Sleep(10 * time.Second)
-			wantVotes(t, all, req, 0)
-		})
-	}
-}
-
-func TestKeep(t *testing.T) {
-	nodeTests{
+			nodes[1].set(nil, nil)
+			wantKept(t, q, req, done, true)
+		},
 		// One node keeps the name closed, but its reply was lost. Another one does not answer.
 		"a repeated call finds the record of a lost reply": func(t *testing.T, nodes []*gate, q *quorum.Store) {
 			req := lease(t, q)
@@ -341,5 +300,30 @@ func TestVoteThatARepairGetsTooLateIsGivenBack(t *testing.T) {
 		if n := nodes[0].count("Leave"); n == 0 {
 			t.Error("the vote is not given back")
 		}
+	})
+}
+
+// The store of a node gives up a call, and the server executes it later. The time limit of the quorum is much longer.
+func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newGates(3)
+		for _, g := range all {
+			g.timeout = time.Second
+		}
+		q := openQuorum(t, named(all), quorum.Options{Timeout: 10 * time.Second})
+		req := request("n")
+		all[0].set(func(_ context.Context, call string) error {
+			if call != "Acquire" {
+				return nil
+			}
+			time.AfterFunc(5*time.Second, func() { all[0].Store.Acquire(context.Background(), req) })
+			time.Sleep(time.Second)
+			return errDown
+		}, nil)
+		mustAcquire(t, q, req)
+		time.Sleep(4 * time.Second) // no request is in flight then
+		must(t, q.Break(t.Context(), req.Name, req.ID))
+		time.Sleep(10 * time.Second)
+		wantVotes(t, all, req, 0)
 	})
 }

@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -69,31 +70,72 @@ func TestBell(t *testing.T) {
 	}.run(t, 3, 4, 5)
 }
 
-func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all, q := gates(t, 3, quorum.Options{})
-		for _, g := range all {
-			g.deaf = true
-		}
-		c, holder := suites.Client(t, q), request("n")
-		holder.TTL = time.Minute
-		mustAcquire(t, q, holder)
-		var released time.Time
-		time.AfterFunc(10*time.Second, func() {
-			if n := all[0].count() + all[1].count() + all[2].count(); n > 1000 {
-				t.Errorf("a waiter made %d calls in 10 s", n)
-			}
-			released = time.Now()
-			mustRelease(t, q, holder)
-		})
-		if err := suites.Pair(t.Context(), c, "n"); err != nil || time.Since(released) > 500*time.Millisecond {
-			t.Errorf("%v, %v after the release", err, time.Since(released))
-		}
-	})
-}
+// A deaf node cannot push: for example, its user may not subscribe.
+type deaf struct{ store.Store }
+
+func (deaf) Wait(context.Context, string, store.ID) error { return errors.New("NOPERM") }
 
 func TestWaiting(t *testing.T) {
 	nodeTests{
+		"a waiter does not spin if its bell cannot push": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			for _, g := range nodes {
+				g.Store = deaf{g.Store}
+			}
+			c, holder := suites.Client(t, q), request("n")
+			holder.TTL = time.Minute
+			mustAcquire(t, q, holder)
+			var released time.Time
+			time.AfterFunc(10*time.Second, func() {
+				if n := nodes[0].count() + nodes[1].count() + nodes[2].count(); n > 1000 {
+					t.Errorf("a waiter made %d calls in 10 s", n)
+				}
+				released = time.Now()
+				mustRelease(t, q, holder)
+			})
+			if err := suites.Pair(t.Context(), c, "n"); err != nil || time.Since(released) > 500*time.Millisecond {
+				t.Errorf("%v, %v after the release", err, time.Since(released))
+			}
+		},
+		"clients that contend go on while the bell hangs": func(t *testing.T, nodes []*gate, q *quorum.Store) {
+			setAll(nodes, nil, slow(time.Millisecond))
+			ctx, cancel := context.WithCancel(t.Context())
+			var grants atomic.Int32
+			var all sync.WaitGroup
+			for range 3 {
+				c := suites.Client(t, openQuorum(t, named(nodes), quorum.Options{}))
+				all.Go(func() {
+					for ctx.Err() == nil {
+						err := c.Do(ctx, "n", func(context.Context) error {
+							grants.Add(1)
+							time.Sleep(time.Millisecond)
+							return nil
+						})
+						if err != nil && ctx.Err() == nil {
+							t.Error(err)
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			rate := func(later time.Duration) int32 { // grants per second
+				time.Sleep(later)
+				n := grants.Load()
+				time.Sleep(time.Second)
+				return grants.Load() - n
+			}
+			bell, answer := nodes[q.Order("n", 0)], make(chan struct{})
+			before := rate(2 * time.Second)
+			bell.set(hang(answer), nil)
+			during := rate(3 * time.Second)
+			bell.set(nil, slow(time.Millisecond))
+			close(answer)
+			after := rate(3 * time.Second)
+			cancel()
+			all.Wait()
+			if during < before/2 || after < before/2 {
+				t.Errorf("%d grants/s before the bell hung, %d meanwhile, %d later", before, during, after)
+			}
+		},
 		// Two other requests have the votes of the other nodes, and give them back.
 		"a request with the vote of the first node goes on": func(t *testing.T, nodes []*gate, q *quorum.Store) {
 			for i := 1; i < 3; i++ {
@@ -145,52 +187,6 @@ func TestWaiting(t *testing.T) {
 	}.run(t, 3)
 }
 
-func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := newGates(3)
-		setAll(nodes, nil, slow(time.Millisecond))
-		ctx, cancel := context.WithCancel(t.Context())
-		var grants atomic.Int32
-		var all sync.WaitGroup
-		var q *quorum.Store
-		for range 3 {
-			q = openQuorum(t, named(nodes), quorum.Options{})
-			c := suites.Client(t, q)
-			all.Go(func() {
-				for ctx.Err() == nil {
-					err := c.Do(ctx, "n", func(context.Context) error {
-						grants.Add(1)
-						time.Sleep(time.Millisecond)
-						return nil
-					})
-					if err != nil && ctx.Err() == nil {
-						t.Error(err)
-					}
-					time.Sleep(time.Millisecond)
-				}
-			})
-		}
-		rate := func(later time.Duration) int32 { // grants per second
-			time.Sleep(later)
-			n := grants.Load()
-			time.Sleep(time.Second)
-			return grants.Load() - n
-		}
-		bell, answer := nodes[q.Order("n", 0)], make(chan struct{})
-		before := rate(2 * time.Second)
-		bell.set(hang(answer), nil)
-		during := rate(3 * time.Second)
-		bell.set(nil, slow(time.Millisecond))
-		close(answer)
-		after := rate(3 * time.Second)
-		cancel()
-		all.Wait()
-		if during < before/2 || after < before/2 {
-			t.Errorf("%d grants/s before the bell hung, %d meanwhile, %d later", before, during, after)
-		}
-	})
-}
-
 // Clients know the servers under other names, for example because of a proxy. They must queue at the same
 // node: otherwise each node gives its vote to a waiter of its own, and nobody gets a majority. A client that
 // is refused, and so has no grant to count, learns that servers have restarted.
@@ -201,7 +197,7 @@ func TestBellDoesNotDependOnTheNamesOfTheNodes(t *testing.T) {
 		for i := range nodes {
 			nodes[i].Name = fmt.Sprint("node", (2*i+1)%5)
 		}
-		one, two := use(t, all), openQuorum(t, nodes, quorum.Options{})
+		one, two := openQuorum(t, named(all), quorum.Options{}), openQuorum(t, nodes, quorum.Options{})
 		same := func(one *quorum.Store, prefix string) {
 			t.Helper()
 			bells := make(map[int]bool)
@@ -232,6 +228,6 @@ func TestBellDoesNotDependOnTheNamesOfTheNodes(t *testing.T) {
 		}
 		mustRefuse(t, two, request("n"))
 		time.Sleep(time.Second)
-		same(use(t, all), "after")
+		same(openQuorum(t, named(all), quorum.Options{}), "after")
 	})
 }
