@@ -4,6 +4,7 @@ package quorum
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -205,8 +206,10 @@ func (c *mConfig) steps(s *mState) (out []mStep) {
 		add("", next, "tick")
 	}
 	if s.used[mRestarts] < c.restarts && (!c.restartHeld || s.granted > 0) {
+		old := func(n mNode) bool { return s.time-n.born >= mDelay }
+		faulty := len(slices.DeleteFunc(slices.Clone(s.nodes[:c.nodes]), old))
 		for i := range c.nodes {
-			if c.faulty(s) >= c.nodes-(c.nodes/2+1) && s.time-s.nodes[i].born >= mDelay {
+			if faulty >= c.nodes-(c.nodes/2+1) && old(s.nodes[i]) {
 				continue // assumption: a minority
 			}
 			next := *s
@@ -248,15 +251,6 @@ func (c *mConfig) timeouts1(s *mState, k, i int, add func(string, mState, string
 	}
 }
 
-func (c *mConfig) faulty(s *mState) (n int) {
-	for i := range c.nodes {
-		if s.time-s.nodes[i].born < mDelay {
-			n++
-		}
-	}
-	return n
-}
-
 // clientSteps adds the steps that a client can take by itself.
 func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string, ...any)) {
 	cl := &s.clients[k]
@@ -292,7 +286,10 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 		}
 	}
 	if cl.phase != mCrashed && cl.phase != mIdle && s.used[mCrashes] < c.crashes {
-		act(c.crash, "crashes")
+		act(func(s *mState, k int) {
+			s.used[mCrashes]++
+			s.clients[k] = mClient{phase: mCrashed}
+		}, "crashes")
 	}
 }
 
@@ -309,23 +306,13 @@ func (c *mConfig) send(s *mState, k, i int, m mMsg) (seq int8) {
 	return cl.seq
 }
 
-// call sends a message of a seat, whose reply is awaited before the next one.
-func (c *mConfig) call(s *mState, k, i int, m mMsg) {
-	s.clients[k].votes[i].waiting = c.send(s, k, i, m)
-}
-
-func (c *mConfig) crash(s *mState, k int) {
-	s.used[mCrashes]++
-	s.clients[k] = mClient{phase: mCrashed}
-}
-
 func (c *mConfig) acquire(s *mState, k int) {
 	cl := &s.clients[k]
 	cl.phase, cl.begin, cl.want, cl.raised = mAsking, s.time, c.tokens, false
 	cl.attempts++
 	for i := range c.nodes {
 		cl.votes[i] = mVote{state: asked, barred: cl.votes[i].barred}
-		c.call(s, k, i, mMsg{kind: mAcquire, tokens: c.tokens})
+		s.clients[k].votes[i].waiting = c.send(s, k, i, mMsg{kind: mAcquire, tokens: c.tokens})
 	}
 }
 
@@ -500,7 +487,7 @@ func (c *mConfig) leave(s *mState, k, i int) {
 	if s.clients[k].phase == mLeaving {
 		v.state = failed
 	}
-	c.call(s, k, i, mMsg{kind: mLeave})
+	s.clients[k].votes[i].waiting = c.send(s, k, i, mMsg{kind: mLeave})
 	v.leaving = true
 }
 
@@ -578,7 +565,6 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 	return ""
 }
 
-// repair requests the votes of nodes that do not have the grant.
 func (c *mConfig) repair(s *mState, k int) {
 	cl := &s.clients[k]
 	if !c.isValid(s, cl) {
@@ -586,7 +572,7 @@ func (c *mConfig) repair(s *mState, k int) {
 	}
 	for i := range c.nodes {
 		if v := &cl.votes[i]; (v.state == refused || v.state == uncounted && !v.voted) && v.waiting == 0 && !v.barred {
-			c.call(s, k, i, mMsg{kind: mAcquire, repair: true, floor: cl.last, tokens: 1})
+			s.clients[k].votes[i].waiting = c.send(s, k, i, mMsg{kind: mAcquire, repair: true, floor: cl.last, tokens: 1})
 		}
 	}
 }

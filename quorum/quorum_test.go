@@ -1,7 +1,6 @@
 package quorum_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,7 +133,6 @@ func (all nodeTests) run(t *testing.T, numbers ...int) {
 	}
 }
 
-// run runs a part of a test in a bubble of its own.
 func run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
@@ -170,7 +168,6 @@ func slow(d time.Duration) fault {
 	return func(context.Context, string) error { time.Sleep(d); return nil }
 }
 
-// only limits a fault to some calls.
 func only(f fault, calls ...string) fault {
 	return func(ctx context.Context, call string) error {
 		if slices.Contains(calls, call) {
@@ -466,11 +463,7 @@ func TestQuorum(t *testing.T) {
 				all.Go(func() {
 					time.Sleep(time.Duration(i) * 37 * time.Millisecond) // some calls are in flight at any time
 					for range 5 {
-						req := request(fmt.Sprint(i))
-						_, err := q.Acquire(t.Context(), req)
-						if err := cmp.Or(err, q.Release(t.Context(), req.Name, req.ID, store.Keep{})); err != nil {
-							t.Error(err)
-						}
+						suites.TokenOf(t, q, fmt.Sprint(i))
 					}
 				})
 			}
@@ -503,8 +496,17 @@ func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 			if n := nodes[1].count("Leave", "Release"); name == "it cannot be reached" && n > 0 {
 				t.Errorf("a node that got no request got %d messages to undo one", n)
 			}
+			nodes[1].set(nil, nil) // calls that hang do so still
+			time.Sleep(10 * time.Second)
+			for i := range 20 { // it counts, also after idle times
+				req := request(fmt.Sprint("later", i))
+				mustAcquire(t, q, req)
+				synctest.Wait()
+				wantVotes(t, nodes, req, 3)
+				mustRelease(t, q, req)
+				time.Sleep(2 * time.Second)
+			}
 			close(back)
-			nodes[1].set(nil, nil)
 			time.Sleep(2 * time.Minute)
 			wantNothing(t, nodes, q)
 		})
@@ -538,11 +540,8 @@ func TestFailoverNeedsAllNodesToKnowWhenTheyRestarted(t *testing.T) {
 			nodes[i].Store = nodes[i].Store.(*server).gate
 		}
 		c := openQuorum(t, nodes, quorum.Options{RestartDelay: test.delay}).Capabilities()
-		if c.MaxTTL > time.Minute && test.delay == time.Minute {
-			t.Errorf("a restart delay of %v, and TTLs of %v", test.delay, c.MaxTTL)
-		}
-		if got := c.Features.Has(store.FeatureFailover); got != test.want {
-			t.Errorf("%+v: failover %v", test, got)
+		if got := c.Features.Has(store.FeatureFailover); got != test.want || test.delay > 0 && c.MaxTTL > test.delay {
+			t.Errorf("%+v: failover %v, TTLs up to %v", test, got, c.MaxTTL)
 		}
 		if c.Features.Has(store.FeatureShared) || c.Features.Has(store.FeaturePermits) || c.Features.Has(store.FeatureQueue) {
 			t.Errorf("%+v: features %v, want no shared mode, permits or order of arrival", test, c.Features)

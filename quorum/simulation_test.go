@@ -50,7 +50,6 @@ func (s *simServer) clock() int64 {
 	return (1_000_000 + (time.Since(s.begin) + s.offset).Microseconds()) / step * step
 }
 
-// state returns the store of the server, how often it has restarted, and until when it hangs.
 func (s *simServer) state() (*memstore.Store, int, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,6 @@ func (l *simLink) delay() (d time.Duration, lost bool) {
 	return d, false
 }
 
-// pass makes a call, unless it or its reply is lost.
 func (l *simLink) pass(ctx context.Context, _ string, do func(s store.Store) error) error {
 	if l.timeout > 0 {
 		var cancel context.CancelFunc
@@ -175,17 +173,8 @@ type simJudge struct {
 	holder string
 	until  time.Time
 	last   int64
-	at     []time.Duration // when each grant was made
-}
 
-// during returns how many grants were made in an interval.
-func (j *simJudge) during(from, to time.Duration) (n int) {
-	for _, at := range j.at {
-		if from <= at && at < to {
-			n++
-		}
-	}
-	return n
+	grants, before, after int // in all, and before and after the faults
 }
 
 // granted notes a grant. Again tells that the identity had the lease before, which may have been alive
@@ -201,7 +190,13 @@ func (j *simJudge) granted(who string, begin time.Time, a store.Answer, again bo
 		j.token(who, a.Token, a.Tokens)
 	}
 	j.holder, j.until = who, begin.Add(a.TTL)
-	j.at = append(j.at, now.Sub(j.begin))
+	j.grants++
+	switch at := now.Sub(j.begin); {
+	case at < simHealthy:
+		j.before++
+	case at >= simLasts-simHealthy:
+		j.after++
+	}
 }
 
 func (j *simJudge) token(who string, token int64, n int) {
@@ -211,8 +206,7 @@ func (j *simJudge) token(who string, token int64, n int) {
 	j.last = max(j.last, token+int64(n)-1)
 }
 
-// renewed records a renewal, unless its reply arrived after the end of the lease. It reports
-// whether the lease is held.
+// renewed records a renewal, unless its reply arrived after the end of the lease.
 func (j *simJudge) renewed(who string, begin time.Time, out store.Renewed) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -335,8 +329,8 @@ func simulate(t *testing.T, seed uint64) {
 	})
 	all.Wait()
 	// When the last fault has healed and what it left has expired, the name is granted as before.
-	before, after := judge.during(0, simHealthy), judge.during(simLasts-simHealthy, simLasts)
-	t.Logf("seed %d: %d nodes, %d grants, %d before the faults, %d after them", seed, n, len(judge.at), before, after)
+	before, after := judge.before, judge.after
+	t.Logf("seed %d: %d nodes, %d grants, %d before the faults, %d after them", seed, n, judge.grants, before, after)
 	if after == 0 || brief && after < before/2 {
 		t.Errorf("seed %d: %d grants in %v before the faults, and %d after them", seed, before, simHealthy, after)
 	}
