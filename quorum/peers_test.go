@@ -138,8 +138,7 @@ func TestLists(t *testing.T) {
 			ownA[3].set(nil, nil)
 			time.Sleep(time.Second) // until it is tried again
 			for k := range 3 {
-				out, err := a.Acquire(t.Context(), request("n"))
-				if err == nil && out.Granted() {
+				if out, err := a.Acquire(t.Context(), request("n")); err == nil && out.Granted() {
 					t.Errorf("call %d is granted, and another client holds the name", k)
 				}
 				synctest.Wait()

@@ -278,8 +278,7 @@ func wantNothing(t *testing.T, nodes []*gate, q *quorum.Store) {
 		t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
 	}
 	for i, g := range nodes {
-		page, err := g.Store.List(context.Background(), store.Query{})
-		if err != nil || len(page.Locks) > 0 {
+		if page, err := g.Store.List(context.Background(), store.Query{}); err != nil || len(page.Locks) > 0 {
 			t.Errorf("node %d has %d names left, %v", i, len(page.Locks), err)
 		}
 	}
@@ -497,7 +496,7 @@ func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 				t.Errorf("a node that got no request got %d messages to undo one", n)
 			}
 			nodes[1].set(nil, nil) // calls that hang do so still
-			time.Sleep(10 * time.Second)
+			time.Sleep(time.Minute)
 			for i := range 20 { // it counts, also after idle times
 				req := request(fmt.Sprint("later", i))
 				mustAcquire(t, q, req)

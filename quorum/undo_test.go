@@ -98,6 +98,7 @@ func TestUndoing(t *testing.T) {
 			nodes[0].set(nil, nil)
 			time.Sleep(time.Minute)
 			suites.TokenOf(t, q, "another") // the node counts again
+			synctest.Wait()
 			nodes[0].hangs(t)
 			for i := range 100 {
 				req := request(fmt.Sprint("hung", i%10))
