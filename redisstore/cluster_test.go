@@ -35,8 +35,7 @@ func (c *cluster) newStore() store.Store {
 // nameOn returns the n-th name whose keys are on a server.
 func (c *cluster) nameOn(node *servers.Redis, n int) string {
 	for i := 0; ; i++ {
-		name := "n" + strconv.Itoa(i)
-		if c.Primary(redistest.ClusterLockKey(name)) == node {
+		if name := "n" + strconv.Itoa(i); c.Primary(redistest.ClusterLockKey(name)) == node {
 			if n--; n < 0 {
 				return name
 			}
@@ -48,8 +47,7 @@ func (c *cluster) take(name string, queue bool) store.Request {
 	c.Helper()
 	req := suites.Request(name)
 	req.Queue = queue
-	answer, err := c.s.Acquire(c.Context(), req)
-	if err != nil || !answer.Granted() != queue {
+	if answer, err := c.s.Acquire(c.Context(), req); err != nil || !answer.Granted() != queue {
 		c.Fatalf("%s: %+v, %v", name, answer.Refusal, err)
 	}
 	return req

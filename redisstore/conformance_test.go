@@ -20,13 +20,9 @@ import (
 func openQuick(t testing.TB, url string) *Store {
 	t.Helper()
 	u, err := store.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := openWith(context.Background(), u, rediscore.Config{Heartbeat: redistest.Heartbeat})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -55,13 +51,9 @@ func TestCompareACluster(t *testing.T) {
 func TestConformanceOfACluster(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
 	u, err := store.ParseURL("redis+cluster://" + strings.Join(cluster.Addrs(), ","))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	option, err := optionOf(u, new(rediscore.Config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	setEngine(&option)
 	clients := make([]rueidis.Client, 8)
 	for i := range clients {
@@ -87,9 +79,7 @@ func TestConformanceOfACluster(t *testing.T) {
 		next := opened[t.Name()]
 		mu.Unlock()
 		s, err := New(clients[next%len(clients)], redistest.Quick)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return s
 	}
 	redistest.Conform(t, open, cluster.Nodes[:3]...)

@@ -72,8 +72,7 @@ func TestDiagnoseACluster(t *testing.T) {
 		}
 	}
 	cluster.Nodes[0].Kill()
-	text := diagnosistest.Text(diagnose(t, s))
-	if strings.Count(text, "failure redis.answers") != 1 {
+	if text := diagnosistest.Text(diagnose(t, s)); strings.Count(text, "failure redis.answers") != 1 {
 		t.Errorf("want one server that does not answer:\n%s", text)
 	}
 }
@@ -165,9 +164,7 @@ func TestDiagnoseAClientThatReadsFromReplicas(t *testing.T) {
 			option.SendToReplicas = func(cmd rueidis.Completed) bool { return cmd.IsReadOnly() }
 		}
 		s, err := New(newClient(t, option))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { s.Close() })
 		f := diagnosistest.Find(t, s.Diagnose(t.Context(), time.Second), "redis.role")
 		if (f.Level == store.LevelFailure) != reads {

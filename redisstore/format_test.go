@@ -66,9 +66,7 @@ func TestFormats(t *testing.T) {
 		return suites.FormatServer{
 			Open: func(t testing.TB) store.Store {
 				s, err := store.Open(t.Context(), "redis://"+server.Addr())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return s
 			},
 			Dump: func(t testing.TB) (lines []string) { return commandsOf(server) },

@@ -60,9 +60,7 @@ func hangWithManyLeases(t *testing.T, shared bool) {
 			lost.Add(1)
 		}
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	begin := time.Now()
 	if shared {
@@ -100,9 +98,7 @@ func hangWithManyLeases(t *testing.T, shared bool) {
 func TestCloseReleasesManyLeases(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	c, err := holdfast.Open(t.Context(), "redis://"+server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	n := *leases * 3 / 2
 	holdMany(t, n, c.Lock)

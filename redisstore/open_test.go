@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -72,9 +71,7 @@ func TestTheDocumentedRightsAreEnoughWhileASlotMoves(t *testing.T) {
 // documentedACL returns the arguments of ACL SETUSER in the package documentation.
 func documentedACL(t *testing.T) string {
 	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, _ := strings.Cut(string(text), "ACL SETUSER ")
 	line, _, ok := strings.Cut(rest, "//\n")
 	if !ok {
@@ -86,9 +83,7 @@ func documentedACL(t *testing.T) string {
 func TestAnErrorForLackOfRightsSaysWhereTheyAreListed(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{ACL: []string{"user poor on >PASSWORD ~* &* +ping +hello +evalsha +eval"}})
 	c, err := holdfast.Open(t.Context(), "redis://poor:PASSWORD@"+server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	_, err = c.TryLock(t.Context(), "a")
 	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "give it the rights") || strings.Contains(err.Error(), "PASSWORD") {
@@ -122,11 +117,7 @@ func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 }
 
 func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := listen(t) // accepts connections, and never replies
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := store.Open(ctx, "redis://"+silent.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {

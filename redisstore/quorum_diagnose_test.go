@@ -61,9 +61,7 @@ func TestDiagnoseAQuorum(t *testing.T) {
 	proxy := faultproxy.Start(t, nodes[1].Addr())
 	proxy.Cut()
 	s, err := store.Open(t.Context(), "quorum+redis://"+quorumHosts(nodes[:2])+","+proxy.Addr()+"?restart=3s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	proxy.Heal()
 	var findings []store.Finding

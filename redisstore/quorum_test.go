@@ -37,13 +37,9 @@ func quorumHosts(nodes []*servers.Redis) string {
 func openQuick3(t testing.TB, url string) store.Store {
 	t.Helper()
 	u, err := store.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := openQuorumWith(context.Background(), u, rediscore.Config{Heartbeat: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -56,14 +52,10 @@ func TestConformanceOfAQuorum(t *testing.T) {
 	var handles []store.Store
 	for _, n := range nodes {
 		handle, err := store.Open(context.Background(), "redis://"+n.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer handle.Close()
 		// With a context that can end, the client library starts goroutines, which the suite counts.
-		if _, err := handle.List(t.Context(), store.Query{Name: "n"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(handle.List(t.Context(), store.Query{Name: "n"})))
 		handles = append(handles, handle)
 	}
 	storetest.Run(t, storetest.Harness{
@@ -159,9 +151,7 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{InMemory: true})
 	open := func(restart string) store.Store {
 		s, err := store.Open(t.Context(), "quorum+redis://"+quorumHosts(nodes)+"?timeout=2s&restart="+restart)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
@@ -214,9 +204,7 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 func TestUptimeOfANodeIsNeverTooLong(t *testing.T) {
 	nodes := servers.StartRedisNodes(t, 1, servers.RedisOptions{InMemory: true})
 	u, err := store.ParseURL("redis://" + quorumHosts(nodes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	node := &quorumNode{url: u}
 	t.Cleanup(func() { node.Close() })
 	for range 2 {
@@ -239,11 +227,7 @@ func TestUptimeOfANodeIsNeverTooLong(t *testing.T) {
 
 // A quorum need not undo what was never sent.
 func TestErrorOfANodeWithoutAConnectionTellsThatNothingWasSent(t *testing.T) {
-	loading, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer loading.Close()
+	loading := listen(t)
 	go func() {
 		for {
 			c, err := loading.Accept()
@@ -260,11 +244,7 @@ func TestErrorOfANodeWithoutAConnectionTellsThatNothingWasSent(t *testing.T) {
 			}()
 		}
 	}()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := listen(t)
 	locked := servers.StartRedis(t, servers.RedisOptions{Password: "PASSWORD"})
 	for url, says := range map[string]string{
 		"redis://" + loading.Addr().String():  "LOADING",
@@ -274,9 +254,7 @@ func TestErrorOfANodeWithoutAConnectionTellsThatNothingWasSent(t *testing.T) {
 		"redis://127.0.0.1:1":                 "refused",
 	} {
 		u, err := store.ParseURL(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := &quorumNode{url: u}
 		for range 2 { // the second call fails because of the first one
 			_, err = n.Acquire(t.Context(), suites.Request("n"))
@@ -300,9 +278,7 @@ func TestOpeningAQuorumDoesNotWaitForANodeThatHangs(t *testing.T) {
 	defer nodes[1].Continue()
 	begin := time.Now()
 	s, err := store.Open(t.Context(), "quorum+redis://"+quorumHosts(nodes)+"?restart=off")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.Close()
 	if took := time.Since(begin); took > 2500*time.Millisecond { // half a second if the machine is idle
 		t.Errorf("Open and Close took %v", took)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -17,14 +18,30 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 // newClient returns a client of the program, which is closed at the end of the test.
 func newClient(t testing.TB, option rueidis.ClientOption) rueidis.Client {
 	t.Helper()
 	option.DisableCache = true
 	client, err := rueidis.NewClient(option)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -47,9 +64,7 @@ func TestAHungServerDelaysNoCallBeyondItsContext(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := newClient(t, rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableRetry: true})
 	s, err := New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	suites.HungServer(t, s, openURL(t, "redis://"+server.Addr()), func() (goOn func()) {
 		server.Stop()
 		return server.Continue

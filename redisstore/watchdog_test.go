@@ -34,9 +34,7 @@ func TestQueuedCallsKeepTheirConnection(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	option := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
 	s, err := Dial(t.Context(), option, rediscore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	const calls = 4 // together they take longer than callTimeout
 	// The server sends the replies to all calls that it has read at once, so each call must be long.
@@ -105,9 +103,7 @@ func TestACallThatTimesOutLeavesNoSilentConnection(t *testing.T) {
 		return d, nil
 	}
 	s, err := Dial(t.Context(), option, rediscore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	fallSilent := func(name string) *deafConn {
 		suites.Granted(t, s, suites.Request("warm "+name))
@@ -153,9 +149,7 @@ func TestAQueuedCallEndsWhenTheServerFallsSilent(t *testing.T) {
 			near, far := net.Pipe()
 			all := &connections{dialer: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return near, nil }}
 			c, err := all.dial(t.Context(), "", nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer all.closeAll(true)
 			dog := newWatchdog(all)
 			defer dog.end(dog.begin())

@@ -29,9 +29,7 @@ func TestConformanceOfSentinel(t *testing.T) {
 	redistest.Conform(t, func(t testing.TB) store.Store {
 		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.SentinelName, SentinelAddrs: group.Addrs()})
 		s, err := New(t.Context(), client, redistest.Quick)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return owning{s, client}
 	}, group.Primary())
 }

@@ -20,12 +20,17 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
-func mustNew(t testing.TB, client redis.UniversalClient, opts ...Option) *Store {
+func must(t testing.TB, err error) {
 	t.Helper()
-	s, err := New(t.Context(), client, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func mustNew(t testing.TB, client redis.UniversalClient, opts ...Option) *Store {
+	t.Helper()
+	s, err := New(t.Context(), client, opts...)
+	must(t, err)
 	t.Cleanup(func() {
 		s.Close()
 		client.Close()
@@ -48,9 +53,7 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
-	if err := client.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.Ping(t.Context()).Err())
 	before := connected(t, server)
 	s := mustNew(t, client)
 	suites.Granted(t, s, suites.Request("n"))

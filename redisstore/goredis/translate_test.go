@@ -29,9 +29,7 @@ import (
 // documentation.
 func TestTheDocumentationListsAllOptions(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listed := make(map[string]int)
 	for _, row := range regexp.MustCompile(`(?m)^//\t(.+?) +(?:used|refused|ignored)\b`).FindAllSubmatch(text, -1) {
 		for _, name := range strings.Split(string(row[1]), ", ") {
@@ -170,8 +168,7 @@ func TestOptionsAreUsed(t *testing.T) {
 			}
 			s := mustNew(t, redis.NewClient(&test.opts))
 			suites.Granted(t, s, suites.Request(names))
-			all := clients(t, server)
-			if len(all) != 1 || !strings.Contains(all[0], test.want) {
+			if all := clients(t, server); len(all) != 1 || !strings.Contains(all[0], test.want) {
 				t.Errorf("want one connection with %q, got %q", test.want, all)
 			}
 			if names == "Dialer" && dialed.Load() != 1 {
@@ -284,9 +281,7 @@ func TestDialsThroughHungSentinelsDoNotPileUp(t *testing.T) {
 		return nil, errors.New("ended")
 	}
 	option, err := translate(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 3 * maxDials {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -317,9 +312,7 @@ func TestADialThroughSentinelsThatHangsKeepsItsPlaceForAMinute(t *testing.T) {
 			return nil, errors.New("ended")
 		}
 		option, err := translate(client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range maxDials {
 			option.DialCtxFn(t.Context(), "", nil, nil)
 		}
@@ -333,24 +326,18 @@ func TestADialThroughSentinelsThatHangsKeepsItsPlaceForAMinute(t *testing.T) {
 // The dialer of go-redis for TLS ignores its context. Go-redis 9.9 has no default for a Cluster's DialTimeout.
 func TestAHandshakeWithANodeThatHangsEnds(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	client := redis.NewClusterClient(&redis.ClusterOptions{TLSConfig: &tls.Config{InsecureSkipVerify: true}})
 	defer client.Close()
 	client.Options().DialTimeout = 0
 	option, err := translate(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	option.DialCtxFn(ctx, l.Addr().String(), nil, nil)
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(2 * dialTimeout))
 	if _, err := io.Copy(io.Discard, conn); err != nil {

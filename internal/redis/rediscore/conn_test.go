@@ -15,6 +15,13 @@ import (
 // heartbeat is short enough for tests to wait for.
 const heartbeat = time.Second
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // open returns a store on a server, or on a proxy in front of it.
 func open(t testing.TB, addr string) *Store {
 	t.Helper()
@@ -26,9 +33,7 @@ func openAs(t testing.TB, addr, user, password string, config Config) *Store {
 	c := &testConn{dial: func() (*servers.RESPConn, error) { return servers.DialRESP(addr, nil, user, password) }}
 	config.Heartbeat = heartbeat
 	s, err := New(c, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }

@@ -16,16 +16,12 @@ import (
 func calls(t *testing.T, server *servers.Redis) map[string]int {
 	t.Helper()
 	stats, err := server.Info("commandstats")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	calls := make(map[string]int)
 	for name, text := range stats {
 		count, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
 		n, err := strconv.Atoi(count)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		calls[strings.TrimPrefix(name, "cmdstat_")] = n
 	}
 	return calls
@@ -35,9 +31,7 @@ func TestALockAndUnlockCostsAScriptOfFourCommandsAndOneMoreCommand(t *testing.T)
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	c := suites.Client(t, open(t, server.Addr()))
 	pair := func(name string) {
-		if err := suites.Pair(t.Context(), c, name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, suites.Pair(t.Context(), c, name))
 	}
 	pair("a") // connects and loads the scripts
 	counted := 0

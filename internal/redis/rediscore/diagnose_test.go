@@ -122,9 +122,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		c := c.in(t)
 		info, err := c.Info("memory")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var used int64
 		fmt.Sscan(info["used_memory"], &used)
 		c.set(fmt.Sprintf("CONFIG SET maxmemory %d", used*11/10))
@@ -140,9 +138,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	t.Run("disk", func(t *testing.T) {
 		c := c.in(t)
 		obstacle := filepath.Join(c.DataDir(), "dump.rdb", "x")
-		if err := os.MkdirAll(obstacle, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(obstacle, 0o700))
 		c.set("BGSAVE")
 		c.await("persistence", "rdb_last_bgsave_status", "err")
 		c.want(ttl, "redis.disk failure")
@@ -150,9 +146,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 		if f := diagnosistest.Find(t, c.seen.Note(t, c.store.Diagnose(t.Context(), time.Microsecond)), "redis.fork"); f.Level != store.LevelWarning {
 			t.Errorf("%+v", f)
 		}
-		if err := os.RemoveAll(filepath.Dir(obstacle)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(filepath.Dir(obstacle)))
 		c.set("BGSAVE", "SLOWLOG RESET")
 		c.await("persistence", "rdb_last_bgsave_status", "ok")
 		c.want(ttl)
@@ -234,18 +228,14 @@ func diagnoseOthers(t *testing.T, c *clinic) {
 	} {
 		edited := &editedConn{c.store.conn, test.from, test.to}
 		s, err := New(edited, Config{Cluster: test.cluster})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if info, _ := c.Do("INFO"); !regexp.MustCompile(test.from).MatchString(text(info)) {
 			t.Fatalf("INFO has no %s", test.from)
 		}
 		c.wantAt(s, ttl, several(test.say)...)
 	}
 	s, err := New(&editedConn{c.store.conn, "master_replid:", "absent:"}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	identity := diagnosistest.Find(t, s.Diagnose(t.Context(), ttl), diagnosis.Identity.ID)
 	if identity.Level != store.LevelUnknown || !strings.Contains(identity.Found, "INFO of this server has no master_replid") {
 		t.Errorf("%+v, want unknown, and the reason", identity)

@@ -45,9 +45,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	suites.Release(t, s, behind)
 	suites.Extended(t, q.owner, q.holder)
 	suites.Extended(t, q.owner, readers[0])
-	if err := leaver.Leave(q.ctx, leaves.Name, leaves.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, leaver.Leave(q.ctx, leaves.Name, leaves.ID))
 	q.release()
 	q.woken(s, waiting)
 	suites.Granted(t, s, waiting)
@@ -56,12 +54,8 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 		t.Fatalf("%+v", answer)
 	}
 	suites.Extended(t, s, waiting)
-	if err := s.Release(q.ctx, waiting.Name, waiting.ID, store.Keep{State: store.Cooling, For: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Break(q.ctx, waiting.Name, waiting.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Release(q.ctx, waiting.Name, waiting.ID, store.Keep{State: store.Cooling, For: time.Minute}))
+	must(t, s.Break(q.ctx, waiting.Name, waiting.ID))
 	for _, req := range readers {
 		suites.Release(t, q.owner, req)
 	}

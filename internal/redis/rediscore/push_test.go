@@ -39,9 +39,7 @@ func (q *queue) request() store.Request { return suites.Queued("x") }
 func (q *queue) ask(s *Store, req store.Request) store.Answer {
 	q.Helper()
 	answer, err := s.Acquire(q.ctx, req)
-	if err != nil {
-		q.Fatal(err)
-	}
+	must(q, err)
 	return answer
 }
 
@@ -63,9 +61,7 @@ func (q *queue) refused(s *Store, req store.Request) {
 
 func (q *queue) woken(s *Store, req store.Request) {
 	q.Helper()
-	if err := s.Wait(q.ctx, req.Name, req.ID); err != nil {
-		q.Fatal(err)
-	}
+	must(q, s.Wait(q.ctx, req.Name, req.ID))
 }
 
 func (q *queue) release() {
@@ -116,9 +112,7 @@ func TestAPushedGrantHasAllTokensThatTheWaiterAskedFor(t *testing.T) {
 	for _, end := range []func(){
 		q.release,
 		func() { // runs the complete script
-			if err := q.owner.Break(q.ctx, q.holder.Name, q.holder.ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, q.owner.Break(q.ctx, q.holder.Name, q.holder.ID))
 		},
 	} {
 		s, req := q.open(), q.request()
@@ -196,9 +190,7 @@ func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) 
 	req.Meta = "another job"
 	suites.Granted(t, s, req)
 	lock, err := s.List(q.ctx, store.Query{Name: req.Name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if holders := lock.Locks[0].Holders; len(holders) != 1 || holders[0].Meta != req.Meta {
 		t.Errorf("holders %+v, want one for %q", holders, req.Meta)
 	}
@@ -214,9 +206,7 @@ func TestALeaseFromAPushedGrantHasItsFullTTL(t *testing.T) {
 			q.release()
 		}()
 		lease, err := c.Lock(q.ctx, q.holder.Name, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for begin := time.Now(); time.Until(lease.Deadline()) < 50*time.Second; time.Sleep(time.Millisecond) {
 			if time.Since(begin) > heartbeat/4 { // far less than a third of the TTL of the pushed grant
 				t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))

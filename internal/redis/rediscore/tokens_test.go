@@ -37,9 +37,7 @@ func (n quorumNode) clock(t *testing.T) (micros int64) {
 func (n quorumNode) take(t *testing.T, req store.Request) store.Answer {
 	t.Helper()
 	answer, err := n.Acquire(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer
 }
 
@@ -74,8 +72,7 @@ func TestQuorumNodesWithTheSameGrantsChooseTheSameTokens(t *testing.T) {
 				t.Fatal("granted twice")
 			}
 		}
-		bt := b.take(t, req)
-		if at.Token != bt.Token || at.Tokens != bt.Tokens || at.Token < floor+int64(i) {
+		if bt := b.take(t, req); at.Token != bt.Token || at.Tokens != bt.Tokens || at.Token < floor+int64(i) {
 			t.Fatalf("grant %d: %d tokens from %d, and %d tokens from %d", i, at.Tokens, at.Token, bt.Tokens, bt.Token)
 		}
 		for _, n := range []quorumNode{a, b} {

@@ -63,8 +63,10 @@ func TestAForgedMessageGivesNoLease(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	channel := q.server.Must("PUBSUB", "CHANNELS", "*").([]any)[0].(string)
-	record := strings.Split(q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string), "\t")
-	sent := record[6]
+	sentTime := func() string {
+		return strings.Split(q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string), "\t")[6]
+	}
+	sent := sentTime()
 	for _, forged := range []string{
 		"999999999999999\t1000\t5\t1\t0", // sent in the future
 		"1\t1000000000\t5\t1\t0",         // granted for 277 hours
@@ -76,8 +78,7 @@ func TestAForgedMessageGivesNoLease(t *testing.T) {
 		q.server.Must("PUBLISH", channel, req.ID.String()+"\t0\t"+forged+"\tholdfast:lock:x")
 		q.woken(s, req)
 		q.refused(s, req)
-		record = strings.Split(q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string), "\t")
-		sent = record[6]
+		sent = sentTime()
 	}
 	// A message that fits is accepted, but for no longer than the request asked for.
 	q.server.Must("PUBLISH", channel, req.ID.String()+"\t0\t"+sent+"\t1000000000\t5\t1\t0\tholdfast:lock:x")
@@ -106,17 +107,9 @@ func TestAWaiterIsToldOnceThatItHasNoRightToSubscribe(t *testing.T) {
 	owner := suites.Client(t, open(t, server.Addr()))
 	mute := suites.Client(t, openAs(t, server.Addr(), "mute", "secret", Config{}), holdfast.WithObserver(observe))
 	held, err := owner.Lock(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	time.AfterFunc(3*heartbeat, func() { held.Unlock(context.Background()) })
-	lease, err := mute.Lock(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, suites.Pair(t.Context(), mute, "x"))
 	mu.Lock()
 	defer mu.Unlock()
 	if len(told) != 1 || !strings.Contains(told[0].Error(), "NOPERM") || !strings.Contains(told[0].Error(), "give it the rights") {
