@@ -144,8 +144,7 @@ func TestAcquire(t *testing.T) {
 		"a hung clean-up delays the next call only briefly": func(w *world) {
 			w.p.leave.set(func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) })
 			w.lock(w.other)
-			_, err := w.c.Lock(w.Context(), "n", holdfast.Wait(time.Second))
-			want(w, err, holdfast.ErrHeld)
+			want(w, errOf(w.c.Lock(w.Context(), "n", holdfast.Wait(time.Second))), holdfast.ErrHeld)
 			want(w, w.try(w.c), holdfast.ErrHeld)
 			w.took(2 * time.Second)
 		},
@@ -217,8 +216,7 @@ func TestStrategies(t *testing.T) {
 				}
 				return time.Second, attempt < 3
 			}))
-			_, err := w.c.Lock(w.Context(), "n", strategy)
-			want(w, err, holdfast.ErrHeld)
+			want(w, errOf(w.c.Lock(w.Context(), "n", strategy)), holdfast.ErrHeld)
 			w.took(2 * time.Second)
 			if held != 3 || failed != 0 {
 				w.Errorf("attempts seen: held %v, failed %v", held, failed)
@@ -228,8 +226,7 @@ func TestStrategies(t *testing.T) {
 			equal(w, "waiters left in the queue", len(info.Waiters), 0)
 			w.p.fail(errNet)
 			w.mark()
-			_, err = w.c.Lock(w.Context(), "n", strategy)
-			want(w, err, holdfast.ErrUnavailable)
+			want(w, errOf(w.c.Lock(w.Context(), "n", strategy)), holdfast.ErrUnavailable)
 			w.took(2 * time.Second)
 			equal(w, "failures seen", failed, 3)
 		},
@@ -250,8 +247,7 @@ func TestStrategies(t *testing.T) {
 				w.Errorf("%+v", e)
 			}
 			w.p.heal()
-			_, err := c.Lock(w.Context(), "n", holdfast.Wait(time.Hour))
-			must(w, err)
+			must(w, errOf(c.Lock(w.Context(), "n", holdfast.Wait(time.Hour))))
 			mustLock(w, w.other, "z")
 			equal(w, "panic of LockAll", panicOf(func() { c.LockAll(w.Context(), []string{"a", "z"}, panics) }), any("no"))
 			w.free("a")
@@ -288,8 +284,7 @@ func TestStrategies(t *testing.T) {
 	}
 	three := holdfast.MaxAttempts(3, holdfast.Every(time.Second))
 	for attempt, more := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
-		wait, again := three.Next(attempt, errNet)
-		if again != more || again && wait != time.Second {
+		if wait, again := three.Next(attempt, errNet); again != more || again && wait != time.Second {
 			t.Errorf("attempt %d: %v, %t", attempt, wait, again)
 		}
 	}

@@ -116,8 +116,7 @@ func TestCampaign(t *testing.T) {
 				}
 				return nil
 			}, holdfast.MinHold(time.Hour)))
-			_, err = w.other.Leader(w.Context(), "n")
-			want(w, err, holdfast.ErrNotHeld)
+			want(w, errOf(w.other.Leader(w.Context(), "n")), holdfast.ErrNotHeld)
 		},
 		"Leaders yields every change": func(w *world) {
 			ctx, cancel := context.WithCancel(w.Context())

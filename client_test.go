@@ -33,16 +33,13 @@ func TestClient(t *testing.T) {
 			ctx := w.Context()
 			first, err := w.c.Semaphore("gpu", 3).Acquire(ctx, 2)
 			must(w, err)
-			_, err = w.other.Semaphore("gpu", 3).TryAcquire(ctx, 1)
-			must(w, err)
-			_, err = w.other.Semaphore("gpu", 3).TryAcquire(ctx, 1)
-			want(w, err, holdfast.ErrHeld)
+			must(w, errOf(w.other.Semaphore("gpu", 3).TryAcquire(ctx, 1)))
+			want(w, errOf(w.other.Semaphore("gpu", 3).TryAcquire(ctx, 1)), holdfast.ErrHeld)
 			_, err = w.other.Semaphore("gpu", 4).TryAcquire(ctx, 1)
 			invalid(w, "another limit", err, "3")
 			invalid(w, "another limit", err, "4")
 			mustUnlock(w, first)
-			_, err = w.other.Semaphore("gpu", 3).Acquire(ctx, 2)
-			must(w, err)
+			must(w, errOf(w.other.Semaphore("gpu", 3).Acquire(ctx, 2)))
 		},
 		"Do holds the lock, carries the token and returns the error of the function": func(w *world) {
 			for _, result := range []error{errNet, nil} {
@@ -65,25 +62,22 @@ func TestClient(t *testing.T) {
 			stop := errors.New("shutting down")
 			ctx, cancel := context.WithCancelCause(w.Context())
 			time.AfterFunc(2*time.Second, func() { cancel(stop) })
-			_, err := w.other.Lock(ctx, "n")
-			want(w, err, holdfast.ErrHeld, stop)
-			_, err = w.other.Lock(w.Context(), "n", holdfast.Wait(2*time.Second))
+			want(w, errOf(w.other.Lock(ctx, "n")), holdfast.ErrHeld, stop)
+			_, err := w.other.Lock(w.Context(), "n", holdfast.Wait(2*time.Second))
 			want(w, err, holdfast.ErrHeld, context.DeadlineExceeded)
 			w.took(4 * time.Second)
 			equal(w, "error", err.Error(), `holdfast: lock "n": held by alice for 4s, 26s left unless renewed, place 1 in the queue: waited 2s`)
 			_, err = w.other.Lock(w.Context(), "n", holdfast.Wait(0))
 			want(w, err, holdfast.ErrHeld)
 			wantNone(w, err, context.DeadlineExceeded)
-			_, err = w.c.Lock(ctx, "m") // it has ended
-			want(w, err, stop)
+			want(w, errOf(w.c.Lock(ctx, "m")), stop) // it has ended
 			w.asked(1, 0, 0)
 		},
 		"prefixes separate namespaces, and different names are independent": func(w *world) {
 			shop := newClient(w, w.s, holdfast.WithPrefix("shop:"))
 			equal(w, "name", w.lock(shop).Name(), "n")
 			w.free("n")
-			_, err := w.c.TryLock(w.Context(), "shop:n")
-			want(w, err, holdfast.ErrHeld)
+			want(w, errOf(w.c.TryLock(w.Context(), "shop:n")), holdfast.ErrHeld)
 			for _, name := range []string{"n", "N", "n ", "n/1", "\u00e9", "e\u0301"} {
 				mustLock(w, w.c, name)
 			}

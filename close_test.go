@@ -89,14 +89,12 @@ func TestClose(t *testing.T) {
 			want(w, context.Cause(work), holdfast.ErrClosed)
 			want(w, lease.Err(), holdfast.ErrClosed)
 			want(w, lease.Unlock(w.Context()), holdfast.ErrClosed)
-			_, err := w.c.Lock(w.Context(), "x")
-			want(w, err, holdfast.ErrClosed)
+			want(w, errOf(w.c.Lock(w.Context(), "x")), holdfast.ErrClosed)
 			must(w, w.c.Close())
 			w.free("m")
 			mustUnlock(w, other)
 			w.free("n")
-			page, err := w.s.List(w.Context(), store.Query{})
-			if err != nil || len(page.Locks) > 0 {
+			if page, err := w.s.List(w.Context(), store.Query{}); err != nil || len(page.Locks) > 0 {
 				w.Errorf("left in the store: %+v, %v", page.Locks, err)
 			}
 		},
@@ -161,8 +159,7 @@ func TestClose(t *testing.T) {
 			})
 			must(w, w.c.Close())
 			w.within(4*time.Second, 6*time.Second) // longer than if the store did not answer
-			page, err := w.s.List(w.Context(), store.Query{Limit: n})
-			if err != nil || len(page.Locks) > 0 {
+			if page, err := w.s.List(w.Context(), store.Query{Limit: n}); err != nil || len(page.Locks) > 0 {
 				w.Errorf("%d locks are left, %v", len(page.Locks), err)
 			}
 		},
@@ -184,8 +181,7 @@ func TestClose(t *testing.T) {
 			mustLock(w, w.other, "y")
 			over := make(chan error)
 			go func() {
-				_, err := w.c.LockAll(context.Background(), []string{"x", "y"}, holdfast.MinHold(time.Hour))
-				over <- err
+				over <- errOf(w.c.LockAll(context.Background(), []string{"x", "y"}, holdfast.MinHold(time.Hour)))
 			}()
 			synctest.Wait()
 			w.c.Close()

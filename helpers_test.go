@@ -294,6 +294,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }
+
 // want fails the test unless err matches all targets.
 func want(t testing.TB, err error, targets ...error) {
 	t.Helper()

@@ -87,8 +87,7 @@ func TestManagement(t *testing.T) {
 			want(w, err, holdfast.ErrClosed)
 			wantNone(w, err, holdfast.ErrUnavailable)
 			w.p.caps = func(caps *store.Capabilities) { caps.Features &^= store.FeatureList }
-			_, err = w.client().Inspect(w.Context(), "n")
-			want(w, err, holdfast.ErrUnsupported)
+			want(w, errOf(w.client().Inspect(w.Context(), "n")), holdfast.ErrUnsupported)
 		},
 	}.run(t)
 }

@@ -27,8 +27,7 @@ var calls = map[string]func(c *holdfast.Client, ctx context.Context, name string
 		return c.Semaphore(name, 2).TryAcquire(ctx, 1, opts...)
 	}),
 	"LockAll": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		_, err := c.LockAll(ctx, []string{"good", name}, opts...)
-		return err
+		return errOf(c.LockAll(ctx, []string{"good", name}, opts...))
 	},
 	"Do": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
 		return c.Do(ctx, name, work, opts...)
@@ -43,20 +42,17 @@ var calls = map[string]func(c *holdfast.Client, ctx context.Context, name string
 
 func lease(take func(*holdfast.Client, context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error)) func(*holdfast.Client, context.Context, string, ...holdfast.CallOption) error {
 	return func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		_, err := take(c, ctx, name, opts...)
-		return err
+		return errOf(take(c, ctx, name, opts...))
 	}
 }
 
 // looks are the public calls that take a name and no options.
 var looks = map[string]func(c *holdfast.Client, ctx context.Context, name string) error{
 	"Inspect": func(c *holdfast.Client, ctx context.Context, name string) error {
-		_, err := c.Inspect(ctx, name)
-		return err
+		return errOf(c.Inspect(ctx, name))
 	},
 	"Leader": func(c *holdfast.Client, ctx context.Context, name string) error {
-		_, err := c.Leader(ctx, name)
-		return err
+		return errOf(c.Leader(ctx, name))
 	},
 	"Leaders": func(c *holdfast.Client, ctx context.Context, name string) error {
 		for _, err := range c.Leaders(ctx, name) {
@@ -158,13 +154,10 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		invalid(t, what, err, "")
 	}
 	for _, permits := range []int{-1, 0, 4} {
-		_, err := c.Semaphore("n", 3).Acquire(ctx, permits)
-		want(t, err, holdfast.ErrInvalid)
+		want(t, errOf(c.Semaphore("n", 3).Acquire(ctx, permits)), holdfast.ErrInvalid)
 	}
-	_, err := c.LockAll(ctx, nil)
-	want(t, err, holdfast.ErrInvalid)
-	_, err = c.Semaphore("n", 0).Acquire(ctx, 1)
-	invalid(t, "a semaphore without permits", err, "limit 0")
+	want(t, errOf(c.LockAll(ctx, nil)), holdfast.ErrInvalid)
+	invalid(t, "a semaphore without permits", errOf(c.Semaphore("n", 0).Acquire(ctx, 1)), "limit 0")
 	var none context.Context
 	for call, do := range calls {
 		invalid(t, call, do(c, none, "n"), "nil context")
@@ -184,11 +177,9 @@ func TestNewRefusesBadOptions(t *testing.T) {
 		"a limit of 0 turns":        holdfast.WithHandover(1, -1),
 		"prefix: invalid: name \"x": holdfast.WithPrefix(strings.Repeat("x", 600)),
 	} {
-		_, err := holdfast.New(memstore.New(), opt)
-		invalid(t, "New", err, says)
+		invalid(t, "New", errOf(holdfast.New(memstore.New(), opt)), says)
 	}
-	_, err := holdfast.New(nil)
-	invalid(t, "New(nil)", err, "store is nil")
+	invalid(t, "New(nil)", errOf(holdfast.New(nil)), "store is nil")
 	c := mustNew(t, memstore.New(), nil)
 	defer c.Close()
 	mustUnlock(t, mustLock(t, c, "nil options are no options", nil))

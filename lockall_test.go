@@ -23,8 +23,7 @@ func TestLockAll(t *testing.T) {
 			must(w, err)
 			equal(w, "leases for two names", len(set.Leases()), 2)
 			for _, name := range []string{"x", "y"} {
-				_, err := w.other.TryLock(w.Context(), name)
-				want(w, err, holdfast.ErrHeld)
+				want(w, errOf(w.other.TryLock(w.Context(), name)), holdfast.ErrHeld)
 				if set.Lease(name).Token() <= 0 {
 					w.Errorf("no token for %s", name)
 				}
@@ -33,8 +32,7 @@ func TestLockAll(t *testing.T) {
 				w.Error("a lease that was not asked for")
 			}
 			ctx := set.Context(w.Context())
-			_, err = w.c.Lock(ctx, "x")
-			want(w, err, holdfast.ErrWouldDeadlock)
+			want(w, errOf(w.c.Lock(ctx, "x")), holdfast.ErrWouldDeadlock)
 			must(w, set.Renew(w.Context()))
 			must(w, set.Unlock(w.Context()))
 			want(w, ctx.Err(), context.Canceled)
@@ -43,8 +41,7 @@ func TestLockAll(t *testing.T) {
 		},
 		"it holds nothing if one name is held": func(w *world) {
 			mustLock(w, w.other, "y")
-			_, err := w.lockAll(holdfast.MinHold(time.Hour), holdfast.Wait(time.Second))
-			want(w, err, holdfast.ErrHeld)
+			want(w, errOf(w.lockAll(holdfast.MinHold(time.Hour), holdfast.Wait(time.Second))), holdfast.ErrHeld)
 			w.took(time.Second)
 			w.free("x")
 		},
@@ -117,8 +114,7 @@ func TestLockAll(t *testing.T) {
 		"it fails if it loses a name while it waits for another": func(w *world) {
 			lease := mustLock(w, w.other, "y")
 			time.AfterFunc(time.Minute, func() { lease.Unlock(context.Background()) })
-			_, err := w.lockAll(holdfast.NoRenew())
-			want(w, err, holdfast.ErrLost)
+			want(w, errOf(w.lockAll(holdfast.NoRenew())), holdfast.ErrLost)
 			w.free("x", "y")
 		},
 		"Wait bounds it as a whole": func(w *world) {
@@ -126,8 +122,7 @@ func TestLockAll(t *testing.T) {
 				lease := mustLock(w, w.other, name)
 				time.AfterFunc(after, func() { lease.Unlock(context.Background()) })
 			}
-			_, err := w.lockAll(holdfast.Wait(time.Second))
-			want(w, err, context.DeadlineExceeded)
+			want(w, errOf(w.lockAll(holdfast.Wait(time.Second))), context.DeadlineExceeded)
 			w.took(time.Second)
 		},
 		"at a store that hangs all names are unlocked in the time of one": func(w *world) {

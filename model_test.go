@@ -203,23 +203,21 @@ func runModel(t *testing.T, seed uint64) {
 				defer time.AfterFunc(some(wr, 1500), cancel).Stop()
 			}
 			var opts []holdfast.CallOption
-			if wr.IntN(6) == 0 {
-				opts = append(opts, holdfast.Meta("x"))
+			maybe := func(n int, opt holdfast.CallOption) (added bool) {
+				if added = wr.IntN(n) == 0; added {
+					opts = append(opts, opt)
+				}
+				return added
 			}
-			if wr.IntN(8) == 0 {
-				opts = append(opts, holdfast.TTL(300*time.Millisecond))
-			}
-			if wr.IntN(10) == 0 {
-				opts = append(opts, holdfast.NoRenew())
-			}
+			maybe(6, holdfast.Meta("x"))
+			maybe(8, holdfast.TTL(300*time.Millisecond))
+			maybe(10, holdfast.NoRenew())
 			var maxHold, minHold time.Duration
-			if wr.IntN(10) == 0 {
+			if maybe(10, holdfast.MaxHold(700*time.Millisecond)) {
 				maxHold = 700 * time.Millisecond
-				opts = append(opts, holdfast.MaxHold(maxHold))
 			}
-			if wr.IntN(12) == 0 {
+			if maybe(12, holdfast.MinHold(200*time.Millisecond)) {
 				minHold = 200 * time.Millisecond
-				opts = append(opts, holdfast.MinHold(minHold))
 			}
 			name := fmt.Sprint("n", wr.IntN(3))
 			before := m.highest(name)
@@ -238,11 +236,8 @@ func runModel(t *testing.T, seed uint64) {
 				}, opts...))
 				return
 			}
-			if wr.IntN(8) == 0 {
-				opts = append(opts, holdfast.Wait(time.Millisecond+some(wr, 1000)))
-				if wr.IntN(2) == 0 {
-					opts = append(opts, holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Every(300*time.Millisecond))))
-				}
+			if maybe(8, holdfast.Wait(time.Millisecond+some(wr, 1000))) {
+				maybe(2, holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Every(300*time.Millisecond))))
 			}
 			kind := wr.IntN(9)
 			if kind == 3 || kind == 6 {
@@ -381,8 +376,7 @@ func runModel(t *testing.T, seed uint64) {
 			c.Close()
 		}
 		time.Sleep(time.Minute)
-		page, _ := table.List(bg, store.Query{})
-		if len(page.Locks) > 0 {
+		if page, _ := table.List(bg, store.Query{}); len(page.Locks) > 0 {
 			t.Errorf("left in the store: %+v", page.Locks)
 		}
 		for i, c := range all {

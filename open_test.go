@@ -20,8 +20,7 @@ func TestOpenReturnsAClientForTheStoreOfTheURL(t *testing.T) {
 		t.Errorf("store %q", got)
 	}
 	mustLock(t, a, "n")
-	_, err = b.TryLock(t.Context(), "n")
-	want(t, err, holdfast.ErrHeld)
+	want(t, errOf(b.TryLock(t.Context(), "n")), holdfast.ErrHeld)
 	must(t, a.Close())
 	mustLock(t, b, "n")
 }
@@ -50,8 +49,7 @@ func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 
 func TestOpenRefusesBadOptionsAndClosesTheStore(t *testing.T) {
 	bubble(t, func(w *world) {
-		_, err := holdfast.Open(w.Context(), "slowclose:", holdfast.WithTTL(-time.Second))
-		want(w, err, holdfast.ErrInvalid)
+		want(w, errOf(holdfast.Open(w.Context(), "slowclose:", holdfast.WithTTL(-time.Second))), holdfast.ErrInvalid)
 		w.took(2 * time.Second) // as long as Close of this store
 	})
 }

@@ -139,8 +139,7 @@ func TestQueue(t *testing.T) {
 			mustUnlock(w, <-got)
 		},
 		"a TryLock after an Unlock does not share a reply from before it": func(w *world) {
-			lease, err := w.c.RLock(w.Context(), "n")
-			must(w, err)
+			lease := w.read(w.c)
 			w.p.slow(0, 10*time.Millisecond)
 			go w.try(w.c) // is refused because of the lease
 			time.Sleep(time.Millisecond)
@@ -148,10 +147,8 @@ func TestQueue(t *testing.T) {
 			must(w, w.try(w.c))
 		},
 		"a TryLock behind a call in the store's queue is refused at once, although a reader leaves": func(w *world) {
-			reader, err := w.c.RLock(w.Context(), "n")
-			must(w, err)
-			another, err := w.c.RLock(w.Context(), "n")
-			must(w, err)
+			reader := w.read(w.c)
+			another := w.read(w.c)
 			got := w.later(w.c)
 			mustUnlock(w, reader)
 			want(w, w.try(w.c), holdfast.ErrHeld)
@@ -164,14 +161,10 @@ func TestQueue(t *testing.T) {
 			all, err := permits.Acquire(w.Context(), 8)
 			must(w, err)
 			got := make(chan error, 1)
-			go func() {
-				_, err := permits.Acquire(w.Context(), 2)
-				got <- err
-			}()
+			go func() { got <- errOf(permits.Acquire(w.Context(), 2)) }()
 			synctest.Wait()
 			mustUnlock(w, all)
-			_, err = permits.TryAcquire(w.Context(), 1)
-			must(w, err)
+			must(w, errOf(permits.TryAcquire(w.Context(), 1)))
 			must(w, <-got)
 		},
 		"a TryRLock after a Downgrade does not share a reply from before it": func(w *world) {
@@ -183,8 +176,7 @@ func TestQueue(t *testing.T) {
 				return w.s.Renew(ctx, grants)
 			})
 			must(w, lease.Downgrade(w.Context()))
-			_, err := w.c.TryRLock(w.Context(), "n")
-			must(w, err)
+			must(w, errOf(w.c.TryRLock(w.Context(), "n")))
 		},
 		"local readers share and do not overtake a writer": func(w *world) {
 			var mu sync.Mutex
@@ -284,8 +276,7 @@ func TestQueue(t *testing.T) {
 			time.Sleep(time.Second)
 			mustUnlock(w, blocker)
 			time.Sleep(30 * time.Second)
-			_, err := c.TryRLock(w.Context(), "n")
-			must(w, err)
+			must(w, errOf(c.TryRLock(w.Context(), "n")))
 			time.Sleep(time.Minute)
 		},
 		// The first call waits in the store, which wakes nobody while it hangs.
@@ -301,8 +292,7 @@ func TestQueue(t *testing.T) {
 			w.laterErr(context.Background(), w.c)
 			w.p.hang()
 			w.p.leave.reset()
-			_, err := w.c.Lock(context.Background(), "n")
-			want(w, err, holdfast.ErrUnavailable)
+			want(w, errOf(w.c.Lock(context.Background(), "n")), holdfast.ErrUnavailable)
 			w.within(5*time.Second, 6*time.Second)
 		},
 	}.run(t)

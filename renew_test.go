@@ -54,8 +54,7 @@ func TestRenewal(t *testing.T) {
 			const most = 10 * time.Second
 			w.p.caps = func(caps *store.Capabilities) { caps.MaxTTL = most }
 			c := w.client()
-			_, err := c.Lock(w.Context(), "n", holdfast.TTL(most+1))
-			invalid(w, "a longer TTL", err, "TTL 10.000000001s")
+			invalid(w, "a longer TTL", errOf(c.Lock(w.Context(), "n", holdfast.TTL(most+1))), "TTL 10.000000001s")
 			w.asked(0, 0, 0)
 			if left := time.Until(w.lock(c).Deadline()); left > most {
 				w.Errorf("the default TTL is %v", left)

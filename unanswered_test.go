@@ -84,8 +84,7 @@ func TestHungStore(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 10 {
 				wg.Go(func() {
-					_, err := w.c.Lock(w.Context(), "n")
-					want(w, err, holdfast.ErrUnavailable)
+					want(w, errOf(w.c.Lock(w.Context(), "n")), holdfast.ErrUnavailable)
 					w.within(4*time.Second, 7*time.Second)
 				})
 			}
@@ -101,8 +100,7 @@ func TestHungStore(t *testing.T) {
 				time.Sleep(400 * time.Millisecond)
 				begin := time.Now()
 				wg.Go(func() {
-					_, err := w.c.Lock(context.Background(), "n", holdfast.Wait(time.Minute))
-					want(w, err, holdfast.ErrUnavailable)
+					want(w, errOf(w.c.Lock(context.Background(), "n", holdfast.Wait(time.Minute))), holdfast.ErrUnavailable)
 					equal(w, "after", time.Since(begin), 5*time.Second)
 				})
 			}
@@ -116,8 +114,7 @@ func TestHungStore(t *testing.T) {
 				w.laterErr(ctx, w.c)
 				time.Sleep(500 * time.Millisecond)
 				begin := time.Now()
-				_, err := w.c.Lock(w.Context(), "n")
-				want(w, err, holdfast.ErrUnavailable)
+				want(w, errOf(w.c.Lock(w.Context(), "n")), holdfast.ErrUnavailable)
 				if took := time.Since(begin); took > 5*time.Second {
 					w.Errorf("after %v", took)
 				}
@@ -144,18 +141,16 @@ func TestHungStore(t *testing.T) {
 			w.took(10 * time.Second)
 		},
 		"Open is bounded": func(w *world) {
-			_, err := holdfast.Open(w.Context(), "unreachable:")
-			want(w, err, holdfast.ErrUnavailable, errNet)
+			want(w, errOf(holdfast.Open(w.Context(), "unreachable:")), holdfast.ErrUnavailable, errNet)
 			w.took(0)
-			_, err = holdfast.Open(context.Background(), "hung:")
+			_, err := holdfast.Open(context.Background(), "hung:")
 			w.took(10 * time.Second)
 			want(w, err, holdfast.ErrUnavailable)
 			wantNone(w, err, context.DeadlineExceeded)
 			impatient := errors.New("impatient")
 			ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, impatient)
 			defer cancel()
-			_, err = holdfast.Open(ctx, "hung:")
-			want(w, err, holdfast.ErrUnavailable, impatient)
+			want(w, errOf(holdfast.Open(ctx, "hung:")), holdfast.ErrUnavailable, impatient)
 		},
 	}
 	for name, test := range map[string]struct {
@@ -164,8 +159,7 @@ func TestHungStore(t *testing.T) {
 	}{
 		"lock": {5 * time.Second, func(c *holdfast.Client, _ *holdfast.Lease) error { return c.Do(context.Background(), "m", nothing) }},
 		"try lock": {3 * time.Second, func(c *holdfast.Client, _ *holdfast.Lease) error {
-			_, err := c.TryLock(context.Background(), "m")
-			return err
+			return errOf(c.TryLock(context.Background(), "m"))
 		}},
 		"renew":  {3 * time.Second, func(_ *holdfast.Client, l *holdfast.Lease) error { return l.Renew(context.Background()) }},
 		"unlock": {5 * time.Second, func(_ *holdfast.Client, l *holdfast.Lease) error { return l.Unlock(context.Background()) }},
