@@ -30,11 +30,7 @@ func (p *chaos) n(n int) int {
 	return p.rng.IntN(n)
 }
 
-func (p *chaos) faulty() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.calm.Load() && p.rng.IntN(100) < p.level
-}
+func (p *chaos) faulty() bool { return !p.calm.Load() && p.n(100) < p.level }
 
 func (p *chaos) Capabilities() store.Capabilities {
 	c := p.Store.Capabilities()
@@ -58,10 +54,9 @@ func (p *chaos) nap(ctx context.Context, d time.Duration) {
 // call runs do with a random fault.
 func (p *chaos) call(ctx context.Context, do func(ctx context.Context) error) error {
 	if !p.faulty() {
-		if p.instant {
-			return do(ctx)
+		if !p.instant {
+			p.nap(ctx, time.Duration(p.n(3))*time.Millisecond)
 		}
-		p.nap(ctx, time.Duration(p.n(3))*time.Millisecond)
 		return do(ctx)
 	}
 	bg := context.Background()
@@ -105,23 +100,17 @@ func (p *chaos) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	return callFor(ctx, p, func(ctx context.Context) (store.Answer, error) { return p.Store.Acquire(ctx, req) })
 }
 
-// callFor is like call, for a function with a result. The function may return after callFor has.
+// callFor is like call, for a function with a result. After an error, the function may go on.
 func callFor[T any](ctx context.Context, p *chaos, do func(ctx context.Context) (T, error)) (none T, err error) {
-	var result T
-	var mu sync.Mutex
-	err = p.call(ctx, func(ctx context.Context) error {
-		r, err := do(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		result = r
+	result := new(T)
+	err = p.call(ctx, func(ctx context.Context) (err error) {
+		*result, err = do(ctx)
 		return err
 	})
-	mu.Lock()
-	defer mu.Unlock()
 	if err != nil {
 		return none, err
 	}
-	return result, nil
+	return *result, nil
 }
 
 func (p *chaos) Wait(ctx context.Context, name string, id store.ID) error {

@@ -14,55 +14,35 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// calls are all public calls that take a name and options.
-var calls = map[string]func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error{
-	"Lock":     lease((*holdfast.Client).Lock),
-	"TryLock":  lease((*holdfast.Client).TryLock),
-	"RLock":    lease((*holdfast.Client).RLock),
-	"TryRLock": lease((*holdfast.Client).TryRLock),
-	"Acquire": lease(func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) (*holdfast.Lease, error) {
-		return c.Semaphore(name, 2).Acquire(ctx, 1, opts...)
-	}),
-	"TryAcquire": lease(func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) (*holdfast.Lease, error) {
-		return c.Semaphore(name, 2).TryAcquire(ctx, 1, opts...)
-	}),
-	"LockAll": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		return errOf(c.LockAll(ctx, []string{"good", name}, opts...))
-	},
-	"Do": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		return c.Do(ctx, name, work, opts...)
-	},
-	"Once": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		return c.Once(ctx, name, time.Hour, work, opts...)
-	},
-	"Campaign": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		return c.Campaign(ctx, name, work, opts...)
-	},
-}
-
-func lease(take func(*holdfast.Client, context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error)) func(*holdfast.Client, context.Context, string, ...holdfast.CallOption) error {
-	return func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		return errOf(take(c, ctx, name, opts...))
+// calls makes all public calls that take a name and options, and returns their errors.
+func calls(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) map[string]error {
+	return map[string]error{
+		"Lock":       errOf(c.Lock(ctx, name, opts...)),
+		"TryLock":    errOf(c.TryLock(ctx, name, opts...)),
+		"RLock":      errOf(c.RLock(ctx, name, opts...)),
+		"TryRLock":   errOf(c.TryRLock(ctx, name, opts...)),
+		"Acquire":    errOf(c.Semaphore(name, 2).Acquire(ctx, 1, opts...)),
+		"TryAcquire": errOf(c.Semaphore(name, 2).TryAcquire(ctx, 1, opts...)),
+		"LockAll":    errOf(c.LockAll(ctx, []string{"good", name}, opts...)),
+		"Do":         c.Do(ctx, name, work, opts...),
+		"Once":       c.Once(ctx, name, time.Hour, work, opts...),
+		"Campaign":   c.Campaign(ctx, name, work, opts...),
 	}
 }
 
-// looks are the public calls that take a name and no options.
-var looks = map[string]func(c *holdfast.Client, ctx context.Context, name string) error{
-	"Inspect": func(c *holdfast.Client, ctx context.Context, name string) error {
-		return errOf(c.Inspect(ctx, name))
-	},
-	"Leader": func(c *holdfast.Client, ctx context.Context, name string) error {
-		return errOf(c.Leader(ctx, name))
-	},
-	"Leaders": func(c *holdfast.Client, ctx context.Context, name string) error {
-		for _, err := range c.Leaders(ctx, name) {
-			return err
-		}
-		return nil
-	},
-	"Break": func(c *holdfast.Client, ctx context.Context, name string) error {
-		return c.Break(ctx, name, store.NewID())
-	},
+// looks makes the public calls that take a name and no options, and returns their errors.
+func looks(c *holdfast.Client, ctx context.Context, name string) map[string]error {
+	errs := map[string]error{
+		"Inspect": errOf(c.Inspect(ctx, name)),
+		"Leader":  errOf(c.Leader(ctx, name)),
+		"Leaders": nil,
+		"Break":   c.Break(ctx, name, store.NewID()),
+	}
+	for _, err := range c.Leaders(ctx, name) {
+		errs["Leaders"] = err
+		break
+	}
+	return errs
 }
 
 func work(context.Context) error { panic("the work must not begin") }
@@ -92,11 +72,11 @@ func TestBadNamesAreRefusedByEveryCall(t *testing.T) {
 				t.Errorf("%s(%.20q): an error of %d bytes: %v", call, bad, len(err.Error()), err)
 			}
 		}
-		for call, do := range calls {
-			check(call, do(c, t.Context(), bad))
+		for call, err := range calls(c, t.Context(), bad) {
+			check(call, err)
 		}
-		for call, do := range looks {
-			check(call, do(c, t.Context(), bad))
+		for call, err := range looks(c, t.Context(), bad) {
+			check(call, err)
 		}
 		if !utf8.ValidString(bad) || strings.ContainsRune(bad, '\n') { // the others are prefixes of names
 			for _, err := range c.List(t.Context(), bad) {
@@ -123,18 +103,26 @@ func TestBadOptionsAreRefusedByEveryCall(t *testing.T) {
 		{"meta", []holdfast.CallOption{holdfast.Meta(many)}},
 		{"control character", []holdfast.CallOption{holdfast.Meta("a\x1b[31m")}},
 	} {
-		for call, do := range calls {
-			invalid(t, call, do(c, t.Context(), "n", test.opts...), test.says)
+		for call, err := range calls(c, t.Context(), "n", test.opts...) {
+			invalid(t, call, err, test.says)
 		}
 	}
-	for call, do := range calls {
-		want(t, do(c, t.Context(), "n", holdfast.Require(store.FeatureHosts|store.FeatureShared)), holdfast.ErrUnsupported)
-		for _, opt := range []holdfast.CallOption{holdfast.Wait(-time.Second), holdfast.Retry(nil), holdfast.Retry(holdfast.Every(0)), holdfast.Retry(holdfast.Backoff(time.Second, time.Millisecond)), holdfast.Retry(holdfast.MaxAttempts(0, holdfast.Every(time.Second)))} {
-			want(t, do(c, t.Context(), "n", opt), holdfast.ErrInvalid)
+	for _, err := range calls(c, t.Context(), "n", holdfast.Require(store.FeatureHosts|store.FeatureShared)) {
+		want(t, err, holdfast.ErrUnsupported)
+	}
+	for _, opt := range []holdfast.CallOption{
+		holdfast.Wait(-time.Second), holdfast.Retry(nil), holdfast.Retry(holdfast.Every(0)),
+		holdfast.Retry(holdfast.Backoff(time.Second, time.Millisecond)), holdfast.Retry(holdfast.MaxAttempts(0, holdfast.Every(time.Second))),
+	} {
+		for _, err := range calls(c, t.Context(), "n", opt) {
+			want(t, err, holdfast.ErrInvalid)
 		}
-		if strings.HasPrefix(call, "Try") {
-			invalid(t, call, do(c, t.Context(), "n", holdfast.Wait(time.Second)), "use the waiting call")
-		}
+	}
+	for _, err := range []error{
+		errOf(c.TryLock(t.Context(), "n", holdfast.Wait(time.Second))), errOf(c.TryRLock(t.Context(), "n", holdfast.Wait(time.Second))),
+		errOf(c.Semaphore("n", 2).TryAcquire(t.Context(), 1, holdfast.Wait(time.Second))),
+	} {
+		invalid(t, "Try", err, "use the waiting call")
 	}
 }
 
@@ -159,11 +147,11 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	want(t, errOf(c.LockAll(ctx, nil)), holdfast.ErrInvalid)
 	invalid(t, "a semaphore without permits", errOf(c.Semaphore("n", 0).Acquire(ctx, 1)), "limit 0")
 	var none context.Context
-	for call, do := range calls {
-		invalid(t, call, do(c, none, "n"), "nil context")
+	for call, err := range calls(c, none, "n") {
+		invalid(t, call, err, "nil context")
 	}
-	for call, do := range looks {
-		invalid(t, call, do(c, none, "n"), "nil context")
+	for call, err := range looks(c, none, "n") {
+		invalid(t, call, err, "nil context")
 	}
 }
 

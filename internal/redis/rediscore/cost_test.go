@@ -30,9 +30,7 @@ func calls(t *testing.T, server *servers.Redis) map[string]int {
 func TestALockAndUnlockCostsAScriptOfFourCommandsAndOneMoreCommand(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	c := suites.Client(t, open(t, server.Addr()))
-	pair := func(name string) {
-		must(t, suites.Pair(t.Context(), c, name))
-	}
+	pair := func(name string) { must(t, suites.Pair(t.Context(), c, name)) }
 	pair("a") // connects and loads the scripts
 	counted := 0
 	for range 200 {

@@ -125,9 +125,7 @@ func TestConcurrentCallsToAFarServerTakeOneRoundTrip(t *testing.T) {
 	load := func(n int) *sync.WaitGroup {
 		var wg sync.WaitGroup
 		for i := range n {
-			wg.Go(func() {
-				suites.Granted(t, s, plain(fmt.Sprint("n", n, ".", i)))
-			})
+			wg.Go(func() { suites.Granted(t, s, plain(fmt.Sprint("n", n, ".", i))) })
 		}
 		return &wg
 	}
