@@ -159,40 +159,44 @@ func TestAPushedGrantCountsFromTheLastRequest(t *testing.T) {
 	}
 }
 
-func TestAnOldPushedGrantIsRenewedByAskingAgain(t *testing.T) {
-	q := newQueue(t)
-	s, req := q.wait()
-	q.release()
-	q.woken(s, req)
-	time.Sleep(heartbeat * 3 / 4)
-	if answer := q.ask(s, req); !answer.Granted() || answer.TTL != req.TTL {
-		t.Errorf("%+v, want a grant for %v", answer, req.TTL)
-	}
-}
-
-func TestAnExpiredPushedGrantIsNotUsed(t *testing.T) {
-	q := newQueue(t)
-	s, req := q.wait()
-	q.release()
-	q.woken(s, req)
-	next, nextReq := q.open(), q.request()
-	for answer := q.ask(next, nextReq); !answer.Granted(); answer = q.ask(next, nextReq) {
-		time.Sleep(answer.Refusal.Again)
-	}
-	q.refused(s, req) // the waiter received the grant, but asked too late
-}
-
-func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) {
-	q := newQueue(t)
-	s, req := q.wait()
-	q.release()
-	q.woken(s, req)
-	req.Meta = "another job"
-	suites.Granted(t, s, req)
-	lock, err := s.List(q.ctx, store.Query{Name: req.Name})
-	must(t, err)
-	if holders := lock.Locks[0].Holders; len(holders) != 1 || holders[0].Meta != req.Meta {
-		t.Errorf("holders %+v, want one for %q", holders, req.Meta)
+func TestAPushedGrant(t *testing.T) {
+	for name, test := range map[string]func(q *queue, s *Store, req store.Request){
+		"that is old is renewed by asking again": func(q *queue, s *Store, req store.Request) {
+			time.Sleep(heartbeat * 3 / 4)
+			if answer := q.ask(s, req); !answer.Granted() || answer.TTL != req.TTL {
+				q.Errorf("%+v, want a grant for %v", answer, req.TTL)
+			}
+		},
+		"that has expired is not used": func(q *queue, s *Store, req store.Request) {
+			next, nextReq := q.open(), q.request()
+			for answer := q.ask(next, nextReq); !answer.Granted(); answer = q.ask(next, nextReq) {
+				time.Sleep(answer.Refusal.Again)
+			}
+			q.refused(s, req) // the waiter received the grant, but asked too late
+		},
+		"that another request takes over has the meta of that request": func(q *queue, s *Store, req store.Request) {
+			req.Meta = "another job"
+			suites.Granted(q, s, req)
+			lock, err := s.List(q.ctx, store.Query{Name: req.Name})
+			must(q, err)
+			if holders := lock.Locks[0].Holders; len(holders) != 1 || holders[0].Meta != req.Meta {
+				q.Errorf("holders %+v, want one for %q", holders, req.Meta)
+			}
+		},
+		"cannot change its mode": func(q *queue, s *Store, req store.Request) {
+			req.Mode = store.Shared
+			if answer, err := s.Acquire(q.ctx, req); !errors.Is(err, store.ErrInvalid) {
+				q.Errorf("%+v, %v, want ErrInvalid", answer, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQueue(t)
+			s, req := q.wait()
+			q.release()
+			q.woken(s, req)
+			test(q, s, req)
+		})
 	}
 }
 
@@ -212,16 +216,5 @@ func TestALeaseFromAPushedGrantHasItsFullTTL(t *testing.T) {
 				t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))
 			}
 		}
-	}
-}
-
-func TestAWaiterWithAPushedGrantCannotChangeItsMode(t *testing.T) {
-	q := newQueue(t)
-	s, waiting := q.wait()
-	q.release()
-	q.woken(s, waiting)
-	waiting.Mode = store.Shared
-	if answer, err := s.Acquire(q.ctx, waiting); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("%+v, %v, want ErrInvalid", answer, err)
 	}
 }
