@@ -59,7 +59,7 @@ func TestConformanceOfAQuorum(t *testing.T) {
 		handles = append(handles, handle)
 	}
 	storetest.Run(t, storetest.Harness{
-		Open: func(t testing.TB) store.Store { return &suites.Settled{Store: openQuick3(t, url), Nodes: handles} },
+		Open:     func(t testing.TB) store.Store { return &suites.Settled{Store: openQuick3(t, url), Nodes: handles} },
 		Residue:  func(t testing.TB) []string { return redistest.Residue(t, nodes...) },
 		TTL:      2 * time.Second,
 		Parallel: 6, // a call is several calls
