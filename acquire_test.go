@@ -184,11 +184,7 @@ func TestAcquire(t *testing.T) {
 		},
 		"concurrent TryLocks do not add up their timeouts": func(w *world) {
 			w.p.hang()
-			var wg sync.WaitGroup
-			for range 20 {
-				wg.Go(func() { w.try(w.c) })
-			}
-			wg.Wait()
+			together(20, func(int) { w.try(w.c) })
 			w.within(0, 6*time.Second)
 		},
 		"a TryLock fails soon while another call retries": func(w *world) {

@@ -86,9 +86,7 @@ var (
 func outline(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := string(data)
 	var b strings.Builder
 	for _, m := range language.FindAllStringSubmatch(text, -1) {

@@ -23,22 +23,19 @@ func TestHandover(t *testing.T) {
 		},
 		"tokens grow across it": func(w *world) {
 			var last int64 // the lock guards it
-			var wg sync.WaitGroup
-			for i := range 3000 { // more than one block of tokens
+			const moreThanABlock = 3000
+			together(moreThanABlock, func(i int) {
 				c := w.c
 				if i%100 == 0 {
 					c = w.other
 				}
-				wg.Go(func() {
-					lease := w.lock(c)
-					if lease.Token() <= last {
-						w.Errorf("token %d after %d", lease.Token(), last)
-					}
-					last = lease.Token()
-					mustUnlock(w, lease)
-				})
-			}
-			wg.Wait()
+				lease := w.lock(c)
+				if lease.Token() <= last {
+					w.Errorf("token %d after %d", lease.Token(), last)
+				}
+				last = lease.Token()
+				mustUnlock(w, lease)
+			})
 		},
 		"another client waits no longer than one slice": func(w *world) {
 			stop := w.keepBusy(w.c, 4) // without a slice they would keep handing the name over

@@ -352,6 +352,15 @@ func isDone(ch <-chan struct{}) bool {
 	}
 }
 
+// together runs f(0) … f(n-1) concurrently.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
 func nothing(context.Context) error { return nil }
 
 // A recorder is an observer that records events.

@@ -3,7 +3,6 @@ package holdfast_test
 import (
 	"context"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,19 +46,15 @@ func TestLockAll(t *testing.T) {
 		},
 		"concurrent calls do not deadlock": func(w *world) {
 			orders := [][]string{{"x", "y", "z"}, {"z", "y", "x"}, {"y", "x"}, {"z", "x"}}
-			var wg sync.WaitGroup
-			for i := range 40 {
+			together(40, func(i int) {
 				c := []*holdfast.Client{w.c, w.other}[i%2]
-				wg.Go(func() {
-					for range 20 {
-						set, err := c.LockAll(context.Background(), orders[i%len(orders)])
-						must(w, err)
-						time.Sleep(time.Millisecond)
-						must(w, set.Unlock(context.Background()))
-					}
-				})
-			}
-			wg.Wait()
+				for range 20 {
+					set, err := c.LockAll(context.Background(), orders[i%len(orders)])
+					must(w, err)
+					time.Sleep(time.Millisecond)
+					must(w, set.Unlock(context.Background()))
+				}
+			})
 		},
 		"Done is closed before the next holder, and after the contexts": func(w *world) {
 			for range 100 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,23 +27,19 @@ func TestOnce(t *testing.T) {
 	scenarios{
 		"it runs once for concurrent callers": func(w *world) {
 			var runs, done atomic.Int64
-			var wg sync.WaitGroup
-			for i := range 50 {
+			together(50, func(i int) {
 				c := []*holdfast.Client{w.c, w.other}[i%2]
-				wg.Go(func() {
-					err := w.once(c, time.Hour, func(context.Context) error {
-						runs.Add(1)
-						time.Sleep(time.Second)
-						return nil
-					})
-					if errors.Is(err, holdfast.ErrDone) {
-						done.Add(1)
-					} else {
-						must(w, err)
-					}
+				err := w.once(c, time.Hour, func(context.Context) error {
+					runs.Add(1)
+					time.Sleep(time.Second)
+					return nil
 				})
-			}
-			wg.Wait()
+				if errors.Is(err, holdfast.ErrDone) {
+					done.Add(1)
+				} else {
+					must(w, err)
+				}
+			})
 			w.took(time.Second) // all callers return at once
 			if runs.Load() != 1 || done.Load() != 49 {
 				w.Errorf("ran %d times, %d were told that it is done", runs.Load(), done.Load())

@@ -114,11 +114,7 @@ func TestQueue(t *testing.T) {
 		"concurrent TryLocks share one request": func(w *world) {
 			w.p.slow(10*time.Millisecond, 0)
 			w.lock(w.other)
-			var wg sync.WaitGroup
-			for range 50 {
-				wg.Go(func() { want(w, w.try(w.c), holdfast.ErrHeld) })
-			}
-			wg.Wait()
+			together(50, func(int) { want(w, w.try(w.c), holdfast.ErrHeld) })
 			w.took(10 * time.Millisecond)
 			w.asked(1, 0, 0)
 		},

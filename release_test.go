@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -168,17 +167,13 @@ func TestConcurrentUnlocksReleaseOnce(t *testing.T) {
 	var released atomic.Int64
 	for range rounds {
 		lease := mustLock(t, c, "n")
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				if err := lease.Unlock(t.Context()); err == nil {
-					released.Add(1)
-				} else {
-					want(t, err, holdfast.ErrNotHeld)
-				}
-			})
-		}
-		wg.Wait()
+		together(8, func(int) {
+			if err := lease.Unlock(t.Context()); err == nil {
+				released.Add(1)
+			} else {
+				want(t, err, holdfast.ErrNotHeld)
+			}
+		})
 	}
 	if n := p.release.calls(); released.Load() != rounds || n != rounds {
 		t.Errorf("%d unlocks succeeded with %d releases", released.Load(), n)

@@ -81,14 +81,10 @@ func TestHungStore(t *testing.T) {
 		},
 		"many calls for one name do not wait for each other": func(w *world) {
 			w.p.hang()
-			var wg sync.WaitGroup
-			for range 10 {
-				wg.Go(func() {
-					want(w, errOf(w.c.Lock(w.Context(), "n")), holdfast.ErrUnavailable)
-					w.within(4*time.Second, 7*time.Second)
-				})
-			}
-			wg.Wait()
+			together(10, func(int) {
+				want(w, errOf(w.c.Lock(w.Context(), "n")), holdfast.ErrUnavailable)
+				w.within(4*time.Second, 7*time.Second)
+			})
 		},
 		"a Lock behind a call with another strategy gives up as soon as alone": func(w *world) {
 			w.p.hang()
