@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"errors"
 	"io"
 	"net"
 	"strings"
@@ -26,12 +25,8 @@ func TestNoConnectionOutlivesTheStoreThatOwnsIt(t *testing.T) {
 	defer accepted.Close()
 	all.closeAll(true)
 	accepted.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := accepted.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the connection is still open: %v", err)
-	}
-	if _, err := dial(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a connection was made after closeAll: %v", err)
-	}
+	want(t, "a read after closeAll", errOf(accepted.Read(make([]byte, 1))), io.EOF)
+	want(t, "a dial after closeAll", errOf(dial()), net.ErrClosed)
 }
 
 // Its address may lead to the new primary by now. Before Redis 7, an error inside a script has a prefix. Errors about

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -33,18 +34,12 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 				if got, err := write(5, "INCRBY", "1"); err != nil || got != int64(8) {
 					t.Errorf("the same holder again: %v, %v", got, err)
 				}
-				if _, err := write(6); err != nil { // a new holder raises the token before it reads
-					t.Error(err)
-				}
-				if _, err := write(5, "SET", "stale"); !errors.Is(err, fence.ErrStale) {
-					t.Errorf("after a raise: %v", err)
-				}
+				must(t, errOf(write(6))) // a new holder raises the token before it reads
+				want(t, "after a raise", errOf(write(5, "SET", "stale")), fence.ErrStale)
 				if got, err := write(store.MaxToken, "GET"); err != nil || got != "8" {
 					t.Errorf("%v, %v", got, err)
 				}
-				if _, err := write(store.MaxToken-1, "SET", "stale"); !errors.Is(err, fence.ErrStale) {
-					t.Errorf("one below the highest possible token: %v", err)
-				}
+				want(t, "one below the highest possible token", errOf(write(store.MaxToken-1, "SET", "stale")), fence.ErrStale)
 			}
 		})
 	}
@@ -55,9 +50,7 @@ func TestAnInvalidFencedWriteIsRefused(t *testing.T) {
 		key   string
 		token int64
 	}{{"a", 0}, {"a", -1}, {"a", store.MaxToken + 1}, {"", 1}, {"a}b", 1}, {"{}a", 1}} {
-		if _, err := Fenced(t.Context(), nil, test.key, test.token, "SET", "x"); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%+v: %v", test, err)
-		}
+		want(t, fmt.Sprint(test), errOf(Fenced(t.Context(), nil, test.key, test.token, "SET", "x")), store.ErrInvalid)
 	}
 }
 
@@ -77,15 +70,11 @@ func TestAFencedScriptWritesSeveralKeysOrNone(t *testing.T) {
 	if left, err := order(5, "3", "a"); err != nil || left != int64(7) {
 		t.Fatalf("%v, %v, want 7 left", left, err)
 	}
-	if _, err := order(4, "3", "b"); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("a lower token: %v, want ErrStale", err)
-	}
+	want(t, "a lower token", errOf(order(4, "3", "b")), fence.ErrStale)
 	if _, err := order(6, "8", "c"); err == nil || !strings.Contains(err.Error(), "SOLD out") {
 		t.Errorf("%v, want the error that the script returned", err)
 	}
-	if _, err := Fenced(t.Context(), client, "{42}:stock", 5, "SET", "0"); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("a lower token for the same key: %v, want ErrStale", err)
-	}
+	want(t, "a lower token for the same key", errOf(Fenced(t.Context(), client, "{42}:stock", 5, "SET", "0")), fence.ErrStale)
 	orders := server.Must("LRANGE", "{42}:orders", "0", "-1").([]any)
 	if stock := server.Must("GET", "{42}:stock"); stock != "7" || len(orders) != 1 || orders[0] != "a" {
 		t.Errorf("stock %v and orders %v, want 7 and the first order", stock, orders)
@@ -93,7 +82,5 @@ func TestAFencedScriptWritesSeveralKeysOrNone(t *testing.T) {
 	if got, err := FencedScript(t.Context(), client, 7, "return 'first', 'second'", []string{"{42}:stock"}); err != nil || got != "first" {
 		t.Errorf("a script that returns two values: %v, %v, want the first, as without a fence", got, err)
 	}
-	if _, err := FencedScript(t.Context(), client, 7, script, nil); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("no keys: %v, want ErrInvalid", err)
-	}
+	want(t, "no keys", errOf(FencedScript(t.Context(), client, 7, script, nil)), store.ErrInvalid)
 }

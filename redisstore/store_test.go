@@ -25,6 +25,14 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// want fails the test unless err matches the target.
+func want(t testing.TB, what string, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("%s: %v, want %v", what, err, target)
+	}
+}
+
 // errOf returns the error of a call.
 func errOf[T any](_ T, err error) error { return err }
 
@@ -47,15 +55,11 @@ func newClient(t testing.TB, option rueidis.ClientOption) rueidis.Client {
 }
 
 func TestNewRefusesInvalidArguments(t *testing.T) {
-	if _, err := New(nil); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("a nil client: %v, want ErrInvalid", err)
-	}
+	want(t, "a nil client", errOf(New(nil)), store.ErrInvalid)
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := newClient(t, rueidis.ClientOption{InitAddress: []string{server.Addr()}})
 	for _, n := range []int{-1, 101} {
-		if _, err := New(client, Replicas(n)); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%d replicas: %v, want ErrInvalid", n, err)
-		}
+		want(t, strconv.Itoa(n)+" replicas", errOf(New(client, Replicas(n))), store.ErrInvalid)
 	}
 }
 
