@@ -109,9 +109,7 @@ func TestAcquire(t *testing.T) {
 			lease := w.lock(w.other)
 			got := w.later(newClient(w, p))
 			time.Sleep(10 * time.Second)
-			if n := p.acquire.calls(); n < 20 || n > 60 {
-				w.Errorf("asked %d times in 10 s", n)
-			}
+			between(w, "requests in 10 s", p.acquire.calls(), 20, 60)
 			w.mark()
 			mustUnlock(w, lease)
 			mustUnlock(w, <-got)
@@ -230,9 +228,7 @@ func TestStrategies(t *testing.T) {
 			w.p.wait.set(func(context.Context, string, store.ID) error { return errNet })
 			w.lock(w.other)
 			w.c.Lock(w.Context(), "n", holdfast.Wait(time.Hour), holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Every(time.Second))))
-			if n := w.p.acquire.calls(); n > 3 {
-				w.Errorf("MaxAttempts(3) asked %d times", n)
-			}
+			between(w, "requests with MaxAttempts(3)", w.p.acquire.calls(), 0, 3)
 		},
 		"a strategy that panics blocks nothing, and is observed": func(w *world) {
 			c, seen := w.observed()
@@ -292,7 +288,5 @@ func TestSpuriousWakeUpsDoNotMakeTheClientSpin(t *testing.T) {
 	p.wait.set(func(context.Context, string, store.ID) error { return nil }) // the contract allows it to return early
 	mustLock(t, newClient(t, s), "n")
 	newClient(t, p).Lock(t.Context(), "n", holdfast.Wait(200*time.Millisecond))
-	if n := p.acquire.calls(); n > 250 {
-		t.Errorf("%d acquires in 200 ms", n)
-	}
+	between(t, "requests in 200 ms", p.acquire.calls(), 0, 250)
 }

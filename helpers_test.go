@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -245,9 +246,7 @@ func (w *world) took(d time.Duration) {
 
 func (w *world) within(low, high time.Duration) {
 	w.Helper()
-	if got := time.Since(w.start); got < low || got > high {
-		w.Errorf("after %v, want %v to %v", got, low, high)
-	}
+	between(w, "after", time.Since(w.start), low, high)
 }
 
 // asked fails the test unless the store has got so many calls.
@@ -339,6 +338,14 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// between fails the test unless a value is in a range.
+func between[T cmp.Ordered](t testing.TB, what string, got, low, high T) {
+	t.Helper()
+	if got < low || got > high {
+		t.Errorf("%s: %v, want %v to %v", what, got, low, high)
 	}
 }
 

@@ -25,9 +25,7 @@ func TestRenewal(t *testing.T) {
 				want(w, w.try(w.other), holdfast.ErrHeld)
 			}
 			must(w, lease.Err())
-			if n := w.p.renew.calls(); n < 295 || n > 310 {
-				w.Errorf("%d renewals in 50 minutes, want one every 10 s", n)
-			}
+			between(w, "renewals in 50 minutes, one every 10 s", w.p.renew.calls(), 295, 310)
 			time.Sleep(time.Second) // so that the unlock does not coincide with a renewal
 			mustUnlock(w, lease)
 			before := w.p.renew.calls()
@@ -43,9 +41,7 @@ func TestRenewal(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			// There are three rounds of four calls, and a few more because the leases do not start
 			// together.
-			if calls := w.p.renew.calls(); calls < 12 || calls > 24 {
-				w.Errorf("%d calls to renew %d leases for 30 s", calls, n)
-			}
+			between(w, "calls to renew for 30 s", w.p.renew.calls(), 12, 24)
 			page, err := w.s.List(w.Context(), store.Query{Limit: n})
 			must(w, err)
 			equal(w, "locks that are held", len(page.Locks), n)
@@ -56,9 +52,7 @@ func TestRenewal(t *testing.T) {
 			c := w.client()
 			invalid(w, "a longer TTL", errOf(c.Lock(w.Context(), "n", holdfast.TTL(most+1))), "TTL 10.000000001s")
 			w.asked(0, 0, 0)
-			if left := time.Until(w.lock(c).Deadline()); left > most {
-				w.Errorf("the default TTL is %v", left)
-			}
+			between(w, "the default TTL", time.Until(w.lock(c).Deadline()), 0, most)
 		},
 		"a lost reply is not a lost lock": func(w *world) { // dynamolock treated it as one
 			w.p.renew.set(func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
@@ -428,11 +422,7 @@ func TestHeldLeaseCostsNoGoroutineAndLessThanAKilobyte(t *testing.T) {
 	for i, name := range names {
 		leases[i] = mustLock(t, c, name)
 	}
-	if more := runtime.NumGoroutine() - goroutines; more > 2 {
-		t.Errorf("%d leases need %d goroutines", n, more)
-	}
-	if each := (heapInUse() - heap) / n; each > 1024 {
-		t.Errorf("a lease needs %d bytes", each)
-	}
+	between(t, "goroutines for all leases", runtime.NumGoroutine(), 0, goroutines+2)
+	between(t, "bytes for a lease", (heapInUse()-heap)/n, 0, 1024)
 	runtime.KeepAlive(leases)
 }
