@@ -79,7 +79,7 @@ func TestTokens(t *testing.T) {
 
 // A node answers requests again, but the client still skips it for other calls, or they fail.
 func TestNodesAgreeWithoutOneThatCannotBeRaised(t *testing.T) {
-	withNodes(t, func(t *testing.T, nodes []*gate, q *quorum.Store) {
+	withGates(t, 3, quorum.Options{}, func(t *testing.T, nodes []*gate, q *quorum.Store) {
 		for i, g := range nodes {
 			count(t, g, int64(1000*i+1000))
 			g.set(slow(time.Duration(i)*time.Millisecond), nil)
