@@ -31,7 +31,7 @@ type runner struct {
 	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
 	dieOf   syscall.Signal        // the signal with which holdfast must end itself, or 0
 	used    bool                  // a job may have run under the lease
-	hurry   bool                  // the store has failed, so do not wait long for it
+	hurry   bool                  // the store has failed, or signals came, so do not wait long
 }
 
 // observe reports last, because a message that is not read must not delay the rest.
@@ -104,8 +104,9 @@ func (r *runner) acquireLock() int {
 			if n, ends := job.Ends(sig); ends && ended == nil {
 				ended = &signalled{n}
 				cancel(ended)
-			} else if ends { // on the second signal, do not wait for the store
-				os.Exit(exitSignal + n)
+			} else if ends && !r.hurry { // systemd sends two at once, so give the store time to learn of the end
+				r.hurry = true
+				defer time.AfterFunc(hurryTime, func() { os.Exit(exitSignal + ended.number) }).Stop()
 			}
 		case err := <-done:
 			switch {
@@ -208,16 +209,16 @@ func (r *runner) noLock(err error, waited time.Duration) int {
 	return code
 }
 
-// hurryTime limits how long the end of a run waits for a store whose reply is not important.
+// hurryTime limits how long the end of a run waits for a store whose reply is not important, or
+// after a further signal.
 const hurryTime = time.Second
 
-// cleanUp releases the lock if it is still held, and closes the store. A signal ends it early.
+// cleanUp releases the lock if it is still held, and closes the store. A signal makes it hurry.
 func (r *runner) cleanUp() {
 	if r.client == nil {
 		return
 	}
 	ctx, done := context.WithCancel(context.Background())
-	free := r.used || r.lease == nil || r.release(ctx) == nil // tried once, even after a second signal
 	go func() {
 		defer done()
 		if r.once != nil {
@@ -226,7 +227,7 @@ func (r *runner) cleanUp() {
 		if r.used {
 			r.lease.Unlock(ctx) // it retries, which Close does not
 		}
-		if free || retry(ctx, r.release) == nil {
+		if r.used || r.lease == nil || retry(ctx, r.release) == nil {
 			r.client.Client.Close() // it would keep an unused lock closed for --min-hold
 		}
 		r.client.store.Close()
@@ -240,7 +241,7 @@ func (r *runner) cleanUp() {
 			return
 		case sig := <-r.signals:
 			if _, ends := job.Ends(sig); ends {
-				return
+				time.AfterFunc(hurryTime, done)
 			}
 		}
 	}

@@ -60,6 +60,16 @@ func TestASignalEndsTheWaitAtOnce(t *testing.T) {
 				t.Errorf("after %v: %d waiters", sig, n)
 			}
 		}
+		p := s.start("run", "a", "--", "touch", s.path("ran"))
+		s.waiting("a", 1)
+		p.signal(sig)
+		p.signal(syscall.SIGHUP) // as systemd and terminals do; either can arrive first
+		if code := p.wait(); code != 128+int(sig) && code != 128+int(syscall.SIGHUP) {
+			t.Errorf("after %v and SIGHUP: exit code %d", sig, code)
+		}
+		if n := len(s.show("a").Waiters); n != 0 {
+			t.Errorf("after %v and SIGHUP: %d waiters", sig, n)
+		}
 	}
 	s.write("go", "")
 	holder.wantCode(0)
