@@ -44,17 +44,17 @@ func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep,
 	unknown, last := false, false
 	limit := begin + patience - c.now() // a hand-over may have used up some of the time
 	for attempt := 1; ; attempt++ {
-		err := c.store.Release(ctx, limit, g.Name, g.ID, keep)
+		err := c.store.Release(ctx, limit, g.Name, g.ID, c.rest(g, keep))
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, store.ErrNotHeld) && unknown:
-			return c.checkKept(ctx, g, keep) // an earlier attempt released it, or it expired
+			return c.checkKept(ctx, g, keep, begin+patience) // an earlier attempt released it, or it expired
 		case errors.Is(err, store.ErrNotHeld):
 			return errGone
 		case permanent(err):
 			if keep != (store.Keep{}) { // the store refused the Keep, so the name is still held
-				c.store.Release(ctx, limit, g.Name, g.ID, store.Keep{})
+				c.store.Release(ctx, begin+patience-c.now(), g.Name, g.ID, store.Keep{})
 			}
 			return err
 		case last:
@@ -73,7 +73,7 @@ func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep,
 			left := g.Expiry() - now
 			c.life.Go(func(ctx context.Context) {
 				c.persist(ctx, left, func(ctx context.Context) error {
-					return c.store.Release(ctx, bounded.CallTimeout, g.Name, g.ID, keep)
+					return c.store.Release(ctx, bounded.CallTimeout, g.Name, g.ID, c.rest(g, keep))
 				})
 			})
 			return unavailable(fmt.Sprintf("release failed after %d attempts; the lock expires in %s", attempt, short(max(0, left))), err)
@@ -82,11 +82,21 @@ func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep,
 	}
 }
 
+// rest returns what is left of a Keep: MinHold also passes while the store does not reply.
+func (c *Client) rest(g *renewal.Grant, keep store.Keep) store.Keep {
+	if keep.State == store.Cooling {
+		return c.renewals.Hold(g).(*hold).rest()
+	}
+	return keep
+}
+
 // checkKept finds out, after lost replies, whether a Keep took effect: for Once, if it is done.
-func (c *Client) checkKept(ctx context.Context, g *renewal.Grant, keep store.Keep) error {
-	if keep.State == store.Held || !c.caps.Features.Has(store.FeatureList) {
+func (c *Client) checkKept(ctx context.Context, g *renewal.Grant, keep store.Keep, end time.Duration) error {
+	if c.rest(g, keep) == (store.Keep{}) || !c.caps.Features.Has(store.FeatureList) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, end-c.now())
+	defer cancel()
 	page, err := c.store.List(ctx, store.Query{Name: g.Name})
 	if err != nil {
 		return unavailable("not known whether the name is kept closed", err)
@@ -96,6 +106,9 @@ func (c *Client) checkKept(ctx context.Context, g *renewal.Grant, keep store.Kee
 		if slices.ContainsFunc(lock.Holders, kept) {
 			return nil
 		}
+	}
+	if c.rest(g, keep) == (store.Keep{}) { // the record has ended meanwhile
+		return nil
 	}
 	return errGone
 }

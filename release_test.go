@@ -14,6 +14,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
+// A hungList does not answer a List.
+type hungList struct{ *proxy }
+
+func (hungList) List(ctx context.Context, _ store.Query) (store.Page, error) {
+	return store.Page{}, hang(ctx)
+}
+
 func TestUnlock(t *testing.T) {
 	scenarios{
 		// Four other libraries left the lock held if the context had ended.
@@ -84,6 +91,18 @@ func TestUnlock(t *testing.T) {
 			synctest.Wait()
 			w.free("n") // long before its TTL
 		},
+		"it is bounded if the store hangs after an attempt whose reply was lost": func(w *world) {
+			lease := w.lock(newClient(w, hungList{w.p}), holdfast.MinHold(time.Minute))
+			w.p.release.set(func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+				err := w.s.Release(ctx, name, id, keep)
+				if w.p.release.calls() == 1 {
+					return hang(ctx)
+				}
+				return err
+			})
+			want(w, lease.Unlock(w.Context()), holdfast.ErrUnavailable)
+			w.within(3*time.Second, 5*time.Second)
+		},
 		"Close finishes a release that is being retried": func(w *world) {
 			lease := w.lock(w.c)
 			w.p.fail(errNet)
@@ -151,6 +170,30 @@ func TestMinHold(t *testing.T) {
 			mustUnlock(w, first)
 			mustUnlock(w, <-got)
 			want(w, w.try(w.other), holdfast.ErrHeld)
+		},
+		"it has no effect after its end if the reply to the release is lost": func(w *world) {
+			c, seen := w.observed()
+			lease := w.lock(c, minHold)
+			time.Sleep(10*time.Second - 10*time.Millisecond)
+			w.p.release.set(func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+				err := w.s.Release(ctx, name, id, keep)
+				if w.p.release.calls() == 1 {
+					time.Sleep(20 * time.Millisecond)
+					return errNet
+				}
+				return err
+			})
+			mustUnlock(w, lease)
+			equal(w, "losses", seen.count(holdfast.EventLost), 0)
+		},
+		"it is not longer after an outage": func(w *world) {
+			lease := w.lock(w.c, minHold)
+			w.p.fail(errNet)
+			want(w, lease.Unlock(w.Context()), holdfast.ErrUnavailable)
+			time.Sleep(2 * time.Second)
+			w.p.heal()
+			w.lock(w.other)
+			w.within(10*time.Second, 10*time.Second+2*time.Millisecond)
 		},
 		"Close honours it": func(w *world) {
 			w.lock(w.c, minHold)
