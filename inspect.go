@@ -95,7 +95,7 @@ func (c *Client) Forget(ctx context.Context, name string) error {
 }
 
 func (c *Client) breakGrant(ctx context.Context, op, name string, id ID) error {
-	// A waiting call knows the broken grant until it wakes up. That must not end the next call.
+	// A waiting call knows the broken grant until it wakes up. No other call may be refused because of it.
 	defer c.queue.ForgetRefusal(c.set.prefix + name)
 	return c.manage(ctx, op, name, func(ctx context.Context) error {
 		return c.store.Break(ctx, c.set.prefix+name, id)

@@ -145,10 +145,27 @@ func TestQueue(t *testing.T) {
 			another := w.read(w.c)
 			got := w.later(w.c)
 			mustUnlock(w, reader)
-			want(w, w.try(w.c), holdfast.ErrHeld)
+			err = w.try(w.c)
+			want(w, err, holdfast.ErrHeld)
+			wantNoHolder(w, err, reader)
 			w.took(0)
-			mustUnlock(w, another)
+			must(w, w.c.Break(w.Context(), "n", another.ID()))
 			mustUnlock(w, <-got)
+		},
+		"a TryLock behind a call in the store's queue is not told of a lease that Break has ended": func(w *world) {
+			reader, err := w.other.RLock(w.Context(), "n")
+			must(w, err)
+			_, err = w.other.RLock(w.Context(), "n")
+			must(w, err)
+			ctx, cancel := context.WithCancel(w.Context())
+			got := w.laterErr(ctx, w.c)
+			must(w, w.c.Break(w.Context(), "n", reader.ID()))
+			err = w.try(w.c)
+			want(w, err, holdfast.ErrHeld)
+			wantNoHolder(w, err, reader)
+			w.took(0)
+			cancel()
+			want(w, <-got, context.Canceled)
 		},
 		"a TryAcquire after an Unlock that leaves room is not refused because another call is queued": func(w *world) {
 			permits := w.c.Semaphore("n", 8)
@@ -319,5 +336,14 @@ func (w *world) keepBusy(c *holdfast.Client, goroutines int) (stop func()) {
 	return func() {
 		close(stopped)
 		wg.Wait()
+	}
+}
+
+// wantNoHolder fails the test if the error of a refused call names that lease.
+func wantNoHolder(t testing.TB, err error, l *holdfast.Lease) {
+	t.Helper()
+	var held *holdfast.HeldError
+	if !errors.As(err, &held) || slices.ContainsFunc(held.Holders, func(h holdfast.Holder) bool { return h.ID == l.ID() }) {
+		t.Errorf("%v names a lease that this client has ended", err)
 	}
 }

@@ -97,8 +97,19 @@ func (a *Answer) Done(now time.Duration) bool {
 	return first.State == store.Done && (now == a.At || first.Left > now-a.At)
 }
 
-// mayChange reports whether a refusal may be due to what this client ends.
-func (a *Answer) mayChange() bool { return a.Refusal != nil && (!a.First || a.Done(a.At)) }
+// outdated returns what is left of an answer when this client has ended a grant or a record: a refusal
+// holds only if it is due to the request that is first in the queue, and then without its holders.
+func (a Answer) outdated() Answer {
+	switch {
+	case a.Refusal == nil:
+		return a
+	case !a.First || a.Done(a.At):
+		return Answer{}
+	}
+	refusal := *a.Refusal // a copy, because other calls may have the answer
+	refusal.Holders, a.Refusal = nil, &refusal
+	return a
+}
 
 // obstacle returns why a call must wait, or nil if only the store knows.
 func (n *name) obstacle(c *Config) *Answer {

@@ -123,16 +123,14 @@ func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle *Answer
 	return q.Collect(w), signalled, obstacle
 }
 
-// ForgetRefusal forgets the last answer of the store about a name if it was a refusal that may be due to
-// a grant or a record that this client has ended. A refusal that is on its way ends only the call that asked.
+// ForgetRefusal forgets what the last refusal of the store says about a grant or a record that this client
+// may have ended. A refusal that is on its way ends only the call that asked.
 func (q *Queue) ForgetRefusal(name string) {
 	sh := q.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if n := sh.names[name]; n != nil {
 		n.outdated.Store(true)
-		if n.answered.mayChange() {
-			n.answered = Answer{}
-		}
+		n.answered = n.answered.outdated()
 	}
 }

@@ -62,8 +62,8 @@ func (t Turn) Answered(a Answer) {
 	n := t.n
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
-	if n.outdated.Load() && a.mayChange() {
-		a = Answer{}
+	if n.outdated.Load() {
+		a = a.outdated()
 	}
 	n.answered = a
 	n.answerWaiters(&t.q.config)
