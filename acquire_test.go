@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -243,6 +244,24 @@ func TestStrategies(t *testing.T) {
 			mustLock(w, w.other, "z")
 			equal(w, "panic of LockAll", panicOf(func() { c.LockAll(w.Context(), []string{"a", "z"}, panics) }), any("no"))
 			w.free("a")
+		},
+		"the longest wait of a strategy does not use up its attempts": func(w *world) {
+			forever := holdfast.StrategyFunc(func(int, error) (time.Duration, bool) { return math.MaxInt64, true })
+			retry := holdfast.Retry(holdfast.MaxAttempts(3, forever))
+			lease := w.lock(w.other)
+			got := w.later(w.c, retry)
+			time.Sleep(10 * time.Minute) // far longer than three heartbeats
+			mustUnlock(w, lease)
+			mustUnlock(w, <-got)
+			w.p.fail(errNet)
+			go func() {
+				time.Sleep(time.Second)
+				w.c.Lock(w.Context(), "n", holdfast.Wait(time.Hour)) // makes the other call ask early
+			}()
+			w.mark()
+			_, err := w.c.Lock(w.Context(), "n", retry, holdfast.Wait(time.Minute))
+			want(w, err, context.DeadlineExceeded)
+			w.took(time.Minute)
 		},
 		"a strategy keeps its pace in an outage while others wait": func(w *world) {
 			w.p.fail(errNet)

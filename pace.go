@@ -91,7 +91,7 @@ func (a *attempt) consult() (time.Duration, error) {
 		if !more {
 			return 0, fmt.Errorf("%w after %d attempts", errGaveUp, a.counted)
 		}
-		a.resumeAt = now + max(wait, leastRetryWait)
+		a.resumeAt = now + min(max(wait, leastRetryWait), store.MaxTime) // the sum must not overflow
 	}
 	return a.resumeAt - now, nil
 }
@@ -139,7 +139,7 @@ func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, ag
 	if a.Try || a.retry == nil && now+wait >= a.failing+patience {
 		again = false
 	}
-	wait = max(wait, leastRetryWait)
+	wait = min(max(wait, leastRetryWait), store.MaxTime)
 	if a.retrySet {
 		a.resumeAt = now + wait
 	}
