@@ -30,7 +30,7 @@ type attempt struct {
 	outage   bool          // every call since failing has failed
 	failing  time.Duration // send time of the first call that failed since the last reply
 	reason   error         // the last failure since the last reply, not counting calls without a reply
-	unsure   bool          // a call failed, and may have been granted
+	unsure   bool          // an Acquire failed, and may be executed late
 	spins    int           // consecutive refusals without a pause between them
 	resumeAt time.Duration // when to ask the strategy again
 }
@@ -49,6 +49,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 		answer, err := a.ask(ctx, now)
 		switch {
 		case err != nil:
+			a.unsure = true
 			err = a.failed(ctx, err)
 		case answer.Granted():
 			h, err = a.granted(ctx, &answer)
@@ -158,8 +159,8 @@ func (a *attempt) refused(ctx context.Context, r *store.Refusal) error {
 	case errors.Is(err, errGaveUp):
 		return a.fail(a.held, err)
 	case errors.Is(err, errEnded):
-		// After a failure, the place in the queue may have become a grant whose reply was
-		// lost. That grant would be older than the call that would take it over.
+		// A failed Acquire may be executed even after a later refusal, and turn the place in the queue into
+		// a grant that nobody knows. It would be older than the call that would take it over.
 		a.recorded = a.unsure || a.c.life.Closing.Err() != nil || !a.turn.OfferTicket(&a.Request)
 		return a.waitEnded(ctx, nil)
 	}

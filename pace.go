@@ -122,7 +122,7 @@ func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, ag
 	if !a.outage {
 		a.outage, a.failing = true, a.sent
 	}
-	a.unsure, a.extended = true, false
+	a.extended = false
 	now := a.c.now()
 	if a.retrySet && now < a.resumeAt { // the store was asked early, because other calls wait
 		return a.resumeAt - now, a.counted, true

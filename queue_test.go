@@ -232,6 +232,29 @@ func TestQueue(t *testing.T) {
 			mustUnlock(w, <-local)
 			mustUnlock(w, <-remote)
 		},
+		"the next local waiter inherits the place also after a failed wait": func(w *world) {
+			lease := w.lock(w.other)
+			ctx, cancel := context.WithCancel(w.Context())
+			w.p.wait.set(func(context.Context, string, store.ID) error { return errNet })
+			first := w.laterErr(ctx, w.c)
+			w.p.wait.reset()
+			local, remote := w.later(w.c), w.later(w.client())
+			time.Sleep(time.Minute)
+			cancel()
+			want(w, <-first, context.Canceled)
+			synctest.Wait()
+			mustUnlock(w, lease)
+			synctest.Wait()
+			equal(w, "grants of a call that came later", len(remote), 0)
+			for range 2 {
+				select {
+				case lease := <-local:
+					mustUnlock(w, lease)
+				case lease := <-remote:
+					mustUnlock(w, lease)
+				}
+			}
+		},
 		// In rueidislock, a local waiter that was cancelled when its turn came swallowed the wake-up.
 		"the next call gets the turn of a waiter that is cancelled at that moment": func(w *world) {
 			for _, limit := range []int{0, holdfast.DefaultHandoverLimit} {
