@@ -233,7 +233,7 @@ func (e *waitedError) Is(target error) bool { return target == context.DeadlineE
 // answerError returns the error of a call that ends with the answer to another call of this client.
 func (c *Client) answerError(cl *call, a *localqueue.Answer) error {
 	err := c.waitError(cl, a)
-	// A call that waits gets an answer only if the work is done. The record may have ended since.
+	// A call that waits gets a refusal only if the work is done. The record may have ended since.
 	if held, ok := err.(*HeldError); ok && cl.Once && (!cl.Try || a.Done(c.now())) {
 		return held.done()
 	}
