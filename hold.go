@@ -192,8 +192,8 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		return nil
 	}
 	ending := h.endLocked(ErrNotHeld)
-	if keep.State == store.Held && h.openAt > 0 {
-		keep = h.restLocked()
+	if keep.State == store.Held && h.openAt > 0 && c.now() < h.openAt {
+		keep.State = store.Cooling // for the time that is left at each attempt
 	}
 	h.mu.Unlock()
 	ending.signal(ErrNotHeld)
@@ -277,10 +277,6 @@ func (p *part) setMinHold(d time.Duration) {
 func (h *hold) rest() store.Keep {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.restLocked()
-}
-
-func (h *hold) restLocked() store.Keep {
 	if rest := h.openAt - h.c.now(); rest > 0 {
 		return store.Keep{State: store.Cooling, For: rest}
 	}

@@ -82,7 +82,7 @@ func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep,
 	}
 }
 
-// rest returns what is left of a Keep: MinHold also passes while the store does not reply.
+// rest returns the Keep of a release now: MinHold also passes while the store does not reply.
 func (c *Client) rest(g *renewal.Grant, keep store.Keep) store.Keep {
 	if keep.State == store.Cooling {
 		return c.renewals.Hold(g).(*hold).rest()
@@ -102,12 +102,8 @@ func (c *Client) checkKept(ctx context.Context, g *renewal.Grant, keep store.Kee
 		return unavailable("not known whether the name is kept closed", err)
 	}
 	kept := func(h Holder) bool { return h.ID == g.ID && h.State == keep.State }
-	for _, lock := range page.Locks {
-		if slices.ContainsFunc(lock.Holders, kept) {
-			return nil
-		}
-	}
-	if c.rest(g, keep) == (store.Keep{}) { // the record has ended meanwhile
+	if len(page.Locks) > 0 && slices.ContainsFunc(page.Locks[0].Holders, kept) ||
+		c.rest(g, keep) == (store.Keep{}) { // the record has ended meanwhile
 		return nil
 	}
 	return errGone
