@@ -48,8 +48,12 @@ func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, er
 			err = store.ErrInvalid
 		}
 		if err != nil {
+			l.invalid = err
 			return store.Answer{}, err
 		}
+	}
+	if c.bug("an invalid request fails the waiters") && l.place(req.ID) >= 0 && l.invalid != nil {
+		return store.Answer{}, l.invalid
 	}
 	if c.fits(l, &req) {
 		a := c.grant(l, &req)

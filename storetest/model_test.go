@@ -37,6 +37,7 @@ type lock struct {
 	name    string
 	holders []*holder
 	queue   []*waiter
+	invalid error // of the latest invalid request
 }
 
 type holder struct {

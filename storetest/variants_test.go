@@ -97,6 +97,7 @@ var variants = []variant{
 	{bug: "a dead waiter keeps its place", caught: []string{"G7 quiet/nothing is left of a dead client after the next holder"}},
 	{bug: "dead waiters add up", caught: []string{"G6 waiting/the delays of dead waiters do not add up"}},
 	{bug: "a live waiter is dropped"},
+	{bug: "an invalid request fails the waiters", caught: []string{"G6 waiting/invalid requests do not affect a waiter"}},
 
 	{bug: "readers exclude each other"},
 	{bug: "only the first waiter is woken"},

@@ -119,6 +119,23 @@ var waitingTests = []test{
 			}
 		}
 	}},
+	{name: "invalid requests do not affect a waiter", needs: store.FeatureQueue | store.FeaturePermits, run: func(s *suite) {
+		one, two, name := s.open2()
+		holder := one.permits(name, 1, 1).granted()
+		waiter := two.permits(name, 1, 1).queued(1)
+		ctx, cancel := s.boundedFor(1)
+		defer cancel()
+		served := make(chan error, 1)
+		go func() { served <- waiter.drive(ctx) }()
+		for range 30 {
+			wrong := one.permits(name, 1, 2)
+			wrong.req.Queue = true
+			_, err := wrong.attempt()
+			wrong.expect("Acquire", err, store.ErrInvalid)
+		}
+		holder.release()
+		waiter.expect("Acquire of the waiter", <-served, nil)
+	}},
 	{name: "the delays of dead waiters do not add up", needs: store.FeatureQueue, run: func(s *suite) {
 		// The sum of their heartbeats is far above the limit.
 		n := max(5, int(2*(2*s.caps.Heartbeat+s.Slack+busy)/s.caps.Heartbeat))

@@ -30,6 +30,7 @@ func TestWaitersOfOneName(t *testing.T) {
 		{"an attempt that joined between readers or permits is not granted beside them", triedBetween},
 		{"a request whose grant was broken is granted again", broken},
 		{"the last waiter stays though a holder leaves while it reads", lastPlace},
+		{"a dead request with another limit does not remove valid requests", invalidDead},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
 	}
@@ -188,4 +189,26 @@ func lastPlace(t *testing.T, s *Store, name string) {
 	if answer, err := s.decide(within(t), c, q, i, &last, nil); err != nil || answer.Refusal.Place != wake.MaxQueue {
 		t.Errorf("%+v, %v, want place %d", answer.Refusal, err, wake.MaxQueue)
 	}
+}
+
+// A client asked with a wrong limit, and died between its join and the check.
+func invalidDead(t *testing.T, s *Store, name string) {
+	all := ask(t, s, 2, name, store.Permits, 1)
+	wrong := asking(name, store.Permits, 2)
+	node := join(t, s, 1, func() store.Request { return wrong })[0]
+	behind := ask(t, s, 1, name, store.Permits, 1)[0]
+	for _, waiting := range []store.Request{all[1], behind} {
+		suites.Refused(t, s, waiting)
+	}
+	if _, err := s.Acquire(within(t), asking(name, store.Permits, 2)); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid beside a holder with another limit", err)
+	}
+	suites.Release(t, s, all[0])
+	suites.Granted(t, s, all[1])
+	suites.Release(t, s, all[1])
+	suites.Refused(t, s, behind)
+	if err := s.wire.Do(within(t), &wire.Call{Op: wire.Delete(node, wire.AnyVersion)}); err != nil {
+		t.Fatal(err)
+	}
+	suites.Granted(t, s, behind)
 }

@@ -269,38 +269,31 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 
 // isTurn reports whether a request can be granted at place i: it is the first, or it may hold the name
 // together with those in front of it. For that it reads the data of the last granted request in front. The
-// error is errChanged if that one has left, because a kept record may have taken its place. The error
-// matches ErrInvalid if the request can never be combined with another one.
+// error is errChanged if that one has left, because a kept record may have taken its place.
 func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request) (bool, error) {
-	weight := 0
-	for j, n := range q.nodes {
-		if j < i {
-			weight += n.weight
-		}
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.mode, n.limit); err != nil && n.id != req.ID {
-			return false, err
-		}
-	}
 	if i == 0 || req.Mode == store.Exclusive {
 		return i == 0, nil
 	}
-	var u store.Usage
+	weight := 0
+	for _, n := range q.nodes[:i] {
+		weight += n.weight
+	}
 	for j := i - 1; j >= 0; j-- {
 		recs, err := s.read(ctx, q, q.nodes[j])
 		if err != nil || recs[0].record == nil {
 			return false, changed(err)
 		}
 		rec := recs[0].record
-		if !rec.granted && q.nodes[j].try && rec.Mode == req.Mode {
-			continue // a single attempt, which will be removed, or granted beside this request
+		if rec.Mode != req.Mode || rec.Limit != req.Limit || !rec.granted && !q.nodes[j].try {
+			return false, nil
 		}
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, rec.Mode, rec.Limit); err != nil || !rec.granted {
-			return false, err
+		if rec.granted {
+			break // all holders have this mode and limit
 		}
-		u.Add(rec.Mode, weight, rec.Limit) // all holders in front have this mode
-		return u.Admits(req.Mode, req.Weight, req.Limit), nil
+		// It is a single attempt, which will be removed, or granted beside this request.
 	}
-	u.Add(req.Mode, weight, req.Limit) // single attempts of this mode, none of which is granted yet
+	var u store.Usage
+	u.Add(req.Mode, weight, req.Limit)
 	return u.Admits(req.Mode, req.Weight, req.Limit), nil
 }
 
@@ -359,7 +352,9 @@ func (q *queue) waiters(holders, i int) (n int) {
 	return n
 }
 
-// refuse returns why the request at place i is not granted, or errChanged if it was granted.
+// refuse returns why the request at place i is not granted, or errChanged if it was granted. The error matches
+// ErrInvalid if the request can never be combined with the holders. Waiters do not count, because they may be
+// invalid themselves, and dead.
 func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
 	n, list, err := s.holders(ctx, q, store.MaxHolders)
 	if err != nil {
@@ -374,6 +369,9 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 	for j, held := range list {
 		if held.record == nil {
 			continue
+		}
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, held.Mode, held.Limit); err != nil {
+			return answer, err
 		}
 		h := held.holder(now)
 		r.Holders = append(r.Holders, h)
