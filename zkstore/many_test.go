@@ -31,6 +31,7 @@ func TestWaitersOfOneName(t *testing.T) {
 		{"a request whose grant was broken is granted again", broken},
 		{"the last waiter stays though a holder leaves while it reads", lastPlace},
 		{"a dead request with another limit does not remove valid requests", invalidDead},
+		{"a holder behind an attempt that was not granted is found", besideAttempt},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s, test.name) })
 	}
@@ -211,4 +212,39 @@ func invalidDead(t *testing.T, s *Store, name string) {
 		t.Fatal(err)
 	}
 	suites.Granted(t, s, behind)
+}
+
+// Single attempts joined and were not granted yet, so others are granted beside them.
+func besideAttempt(t *testing.T, s *Store, name string) {
+	attempt := func() store.Request {
+		req := asking(name, store.Permits, 3)
+		req.Queue = false
+		return req
+	}
+	before := ask(t, s, 1, name, store.Permits, 3)[0]
+	node := join(t, s, 1, attempt)[0]
+	suites.Release(t, s, before)
+	holder := ask(t, s, 1, name, store.Permits, 3)[0]
+	join(t, s, 1, attempt)
+	waiter := ask(t, s, 1, name, store.Permits, 3)[0]
+	if r := suites.Refused(t, s, waiter); r.Place != 1 || r.Waiters != 0 {
+		t.Errorf("place %d and %d waiters, want 1 and 0", r.Place, r.Waiters)
+	}
+	if r := suites.Refused(t, s, request(name)); len(r.Holders) != 1 || r.Holders[0].ID != holder.ID || r.Waiters != 1 {
+		t.Errorf("%+v, want one holder and one waiter", r)
+	}
+	q, err := s.look(within(t), s.claimOf(wake.Key{Name: name, ID: waiter.ID}).parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, most := range []int{1, len(q.nodes)} {
+		if n, _, err := s.holders(within(t), q, most); err != nil || n != 3 {
+			t.Errorf("%d holders and attempts, %v, want 3", n, err)
+		}
+	}
+	s.wire.Send(&wire.Call{Op: wire.Delete(node, wire.AnyVersion)})
+	if err := s.Wait(within(t), name, waiter.ID); err != nil {
+		t.Fatal(err)
+	}
+	suites.Granted(t, s, waiter)
 }

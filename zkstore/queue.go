@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A queue has the nodes of a name in order of arrival. The holders are always at its beginning,
-// because no request is granted before the requests in front of it.
+// A queue has the nodes of a name in order of arrival. The holders are always at its beginning, because no
+// request is granted before the requests in front of it, except for single attempts, which do not wait.
 type queue struct {
 	parent  string
 	nodes   []node
@@ -298,7 +298,8 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 }
 
 // holders counts the holders of a name, and reads the records of up to most of them. A holder that has left
-// since the queue was listed counts, with a record that is nil.
+// since the queue was listed counts, with a record that is nil, as does a single attempt that is not granted
+// and has no waiter in front.
 func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []standing, err error) {
 	for most = min(most, len(q.nodes)); n < most; {
 		end := most
@@ -311,7 +312,10 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 		}
 		for _, r := range recs {
 			if r.record != nil && !r.granted {
-				return n, list, nil
+				if !q.nodes[n].try {
+					return n, list, nil
+				}
+				r.record = nil
 			}
 			list = append(list, r)
 			if n++; r.record != nil && r.Mode == store.Exclusive {
@@ -319,8 +323,8 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 			}
 		}
 	}
-	// The holders are at the beginning of the queue. Find the last one by bisection. A node that is gone
-	// is as the one in front of it.
+	// The holders are at the beginning of the queue. Find the last one by bisection. A node that is gone, or
+	// of a single attempt that is not granted, is as the one in front of it.
 	more := sort.Search(len(q.nodes)-n, func(i int) bool {
 		for _, node := range slices.Backward(q.nodes[n : n+i+1]) {
 			recs, failed := s.read(ctx, q, node)
@@ -328,7 +332,7 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 				err = failed
 				return true
 			}
-			if recs[0].record != nil {
+			if recs[0].record != nil && (recs[0].granted || !node.try) {
 				return !recs[0].granted
 			}
 		}
