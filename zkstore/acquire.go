@@ -89,7 +89,7 @@ func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int
 			return answer, err
 		}
 	}
-	return s.granted(ctx, c, q.waiters(holders, i))
+	return s.granted(ctx, c, q.waiters(holders, c.ID))
 }
 
 // saving returns a write of the record of a claim. If the node is gone or was changed by another client, the

@@ -341,15 +341,11 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 	return n + more, list, err
 }
 
-// waiters counts the requests queued behind the holders, except those of the identity at place i,
-// which may have two nodes: see join.
-func (q *queue) waiters(holders, i int) (n int) {
-	var own store.ID
-	if i >= 0 && i < len(q.nodes) { // a request that does not wait may have no node
-		own = q.nodes[i].id
-	}
-	for j := holders; j < len(q.nodes); j++ {
-		if !q.nodes[j].try && q.nodes[j].id != own {
+// waiters counts the requests queued behind the holders, except those of one identity, which may have two
+// nodes: see join.
+func (q *queue) waiters(holders int, except store.ID) (n int) {
+	for _, node := range q.nodes[holders:] {
+		if !node.try && node.id != except {
 			n++
 		}
 	}
@@ -368,7 +364,7 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 	if err != nil {
 		return answer, err
 	}
-	r := &store.Refusal{Waiters: q.waiters(n, i), Again: s.heartbeat / 3}
+	r := &store.Refusal{Waiters: q.waiters(n, req.ID), Again: s.heartbeat / 3}
 	var u store.Usage
 	for j, held := range list {
 		if held.record == nil {
@@ -388,7 +384,7 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 		r.Holders = nil // the request only waits behind earlier waiters
 	}
 	if i < len(q.nodes) && req.Queue {
-		if r.Place = 1 + q.waiters(n, i) - q.waiters(i+1, -1); i < n { // granted since
+		if r.Place = 1 + r.Waiters - q.waiters(i+1, store.ID{}); i < n { // granted since
 			return answer, errChanged
 		}
 	}

@@ -67,7 +67,7 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 		if q, err = s.look(ctx, c.parent, set); err == nil && len(q.nodes) > 1 {
 			var holders int
 			holders, _, err = s.holders(ctx, q, 1)
-			waiters = q.waiters(holders, -1)
+			waiters = q.waiters(holders, store.ID{})
 		}
 		if q.unknown != nil {
 			waiters++ // of a later version
