@@ -145,7 +145,7 @@ func TestQueue(t *testing.T) {
 			another := w.read(w.c)
 			got := w.later(w.c)
 			mustUnlock(w, reader)
-			err = w.try(w.c)
+			err := w.try(w.c)
 			want(w, err, holdfast.ErrHeld)
 			wantNoHolder(w, err, reader)
 			w.took(0)
