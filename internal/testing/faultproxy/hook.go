@@ -22,8 +22,7 @@ type hook struct {
 	act   func()
 
 	mu   sync.Mutex
-	done bool
-	seen map[*pipe][]byte // since the hook was set
+	seen map[*pipe][]byte // since the hook was set; nil after it has fired
 }
 
 // When calls act once, as soon as match returns true for the last 64 KiB that arrived on one connection in
@@ -121,28 +120,22 @@ func (l *Link) show(p *pipe, data []byte) {
 	hooks := slices.Clone(l.hooks)
 	l.proxy.mu.Unlock()
 	for _, h := range hooks {
-		if h.show(p, data) {
-			l.proxy.mu.Lock()
-			l.hooks = slices.DeleteFunc(l.hooks, func(other *hook) bool { return other == h })
-			l.proxy.mu.Unlock()
-		}
+		h.show(p, data)
 	}
 }
 
-// show passes bytes to the hook, and reports whether it has fired.
-func (h *hook) show(p *pipe, data []byte) bool {
+// show passes bytes to the hook, unless it has fired.
+func (h *hook) show(p *pipe, data []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.done {
-		return true
+	if h.seen == nil {
+		return
 	}
 	seen := append(h.seen[p], data...)
 	seen = seen[max(0, len(seen)-hookWindow):]
 	h.seen[p] = seen
-	if !h.match(seen) {
-		return false
+	if h.match(seen) {
+		h.seen = nil
+		h.act()
 	}
-	h.done = true
-	h.act()
-	return true
 }

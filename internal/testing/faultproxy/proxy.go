@@ -129,15 +129,6 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
-// wakeAll wakes every connection after a change of faults. The caller holds the mutex.
-func (p *Proxy) wakeAll() {
-	for c := range p.conns {
-		for _, pipe := range c.pipes {
-			pipe.wakeUp()
-		}
-	}
-}
-
 func (p *Proxy) accept(l net.Listener) {
 	for {
 		client, err := l.Accept()
@@ -158,5 +149,80 @@ func (p *Proxy) accept(l net.Listener) {
 		p.accepted.Add(1)
 		p.work.Go(c.run)
 		p.mu.Unlock()
+	}
+}
+
+type mode int
+
+const (
+	pass mode = iota
+	hold
+	drop
+)
+
+// A Link is one direction of all connections of a proxy.
+type Link struct {
+	proxy *Proxy
+	bytes atomic.Int64 // forwarded
+
+	// Guarded by the mutex of the proxy.
+	mode  mode
+	delay time.Duration
+	hooks []*hook
+}
+
+// Hold holds bytes until Heal, after which they arrive on their connection.
+func (l *Link) Hold() { l.proxy.set(hold, l) }
+
+// Drop discards bytes, including those that are held or delayed. The connections stay open.
+func (l *Link) Drop() { l.proxy.set(drop, l) }
+
+// Delay delays every byte by d. The throughput stays the same.
+func (l *Link) Delay(by time.Duration) { l.proxy.change(func() { l.delay = by }) }
+
+// Heal ends the faults of this direction. It does not undo a Cut.
+func (l *Link) Heal() { l.proxy.set(pass, l) }
+
+// Bytes returns the number of bytes that were forwarded.
+func (l *Link) Bytes() int64 { return l.bytes.Load() }
+
+// Waiting returns the number of bytes that the proxy has read and not yet forwarded.
+func (l *Link) Waiting() int {
+	l.proxy.mu.Lock()
+	defer l.proxy.mu.Unlock()
+	n := 0
+	for c := range l.proxy.conns {
+		for _, chunk := range c.pipes[l].queue {
+			n += len(chunk.data)
+		}
+	}
+	return n
+}
+
+func (p *Proxy) set(m mode, links ...*Link) {
+	p.change(func() {
+		for _, l := range links {
+			l.mode = m
+			switch m {
+			case pass:
+				l.delay = 0
+			case drop:
+				for c := range p.conns {
+					c.pipes[l].discard()
+				}
+			}
+		}
+	})
+}
+
+// change changes faults, and wakes every connection.
+func (p *Proxy) change(apply func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	apply()
+	for c := range p.conns {
+		for _, pipe := range c.pipes {
+			pipe.wakeUp()
+		}
 	}
 }

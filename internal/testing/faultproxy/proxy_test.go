@@ -2,30 +2,131 @@ package faultproxy_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
+
+const (
+	// limit bounds the wait for events that should happen at once.
+	limit = 10 * time.Second
+
+	// quiet is how long to wait to see that nothing happens. If it is too short, a test may
+	// miss a defect, but it never reports a false one.
+	quiet = 30 * time.Millisecond
+)
+
+// startEcho starts an echo server.
+func startEcho(t testing.TB) string {
+	t.Helper()
+	return startServer(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(c, c) })
+}
+
+// startServer starts a server that serves each connection and then closes it.
+func startServer(t testing.TB, addr string, serve func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(limit))
+				serve(c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		work.Wait()
+	})
+	return l.Addr().String()
+}
+
+// dial connects to the proxy; the connection is closed when the test ends.
+func dial(t testing.TB, p *faultproxy.Proxy) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(limit))
+	return c.(*net.TCPConn)
+}
+
+func send(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatalf("send %q: %v", text, err)
+	}
+}
+
+// echo sends a text, and wants it back.
+func echo(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	send(t, c, text)
+	want(t, c, text)
+}
+
+// want fails the test unless exactly this text arrives next.
+func want(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(limit))
+	got := make([]byte, len(text))
+	if n, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Fatalf("received %q, %v, want %q", got[:n], err, text)
+	}
+}
+
+// wantSilence fails the test if anything arrives, including the end of the connection.
+func wantSilence(t testing.TB, c net.Conn) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(quiet))
+	got := make([]byte, 100)
+	if n, err := c.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("received %q, %v, want silence", got[:n], err)
+	}
+}
+
+// wantBroken fails the test unless the connection is reset.
+func wantBroken(t testing.TB, c net.Conn) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(limit))
+	n, err := c.Read(make([]byte, 100))
+	if n > 0 || err == nil || err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("received %d bytes, %v, want a broken connection", n, err)
+	}
+}
 
 func TestBytesAreForwardedAndCounted(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	a, b := dial(t, p), dial(t, p)
-	send(t, a, "hello")
-	want(t, a, "hello")
-	send(t, b, "you")
-	want(t, b, "you")
-	eventually(t, "8 bytes passed on both ways", func() bool {
+	echo(t, a, "hello")
+	echo(t, b, "you")
+	suites.Eventually(t, "not 8 bytes passed on both ways", func() bool {
 		return p.ToServer.Bytes() == 8 && p.ToClient.Bytes() == 8
 	})
 	if p.Accepted() != 2 || p.Open() != 2 {
 		t.Errorf("%d connections, %d open, want 2", p.Accepted(), p.Open())
 	}
 	a.Close()
-	eventually(t, "one connection open", func() bool { return p.Open() == 1 })
+	suites.Eventually(t, "not one connection is open", func() bool { return p.Open() == 1 })
 	if p.Accepted() != 2 {
 		t.Errorf("%d connections after one was closed, want 2", p.Accepted())
 	}
@@ -39,7 +140,7 @@ func TestHeldBytesArriveAfterHealOnTheSameConnection(t *testing.T) {
 			link.Hold()
 			send(t, c, "one ")
 			send(t, c, "two")
-			eventually(t, "7 bytes waiting", func() bool { return link.Waiting() == 7 })
+			suites.Eventually(t, "not 7 bytes wait", func() bool { return link.Waiting() == 7 })
 			wantSilence(t, c)
 			p.Heal()
 			want(t, c, "one two")
@@ -53,11 +154,10 @@ func TestDroppedBytesNeverArrive(t *testing.T) {
 	p.ToClient.Drop()
 	send(t, c, "lost")
 	wantSilence(t, c)
-	eventually(t, "the server has replied", func() bool { return p.ToServer.Bytes() == 4 })
+	suites.Eventually(t, "the server has not replied", func() bool { return p.ToServer.Bytes() == 4 })
 	wantSilence(t, c)
 	p.Heal()
-	send(t, c, "found")
-	want(t, c, "found")
+	echo(t, c, "found")
 }
 
 func TestDelayDoesNotReduceThroughput(t *testing.T) {
@@ -83,8 +183,7 @@ func TestDelayDoesNotReduceThroughput(t *testing.T) {
 func TestCutResetsConnectionsAndRefusesNewOnes(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
-	send(t, c, "hello")
-	want(t, c, "hello")
+	echo(t, c, "hello")
 	p.Cut()
 	p.Cut() // a second Cut does nothing
 	wantBroken(t, c)
@@ -97,8 +196,7 @@ func TestCutResetsConnectionsAndRefusesNewOnes(t *testing.T) {
 	}
 	p.Heal()
 	c = dial(t, p)
-	send(t, c, "again")
-	want(t, c, "again")
+	echo(t, c, "again")
 }
 
 func TestPatientProxyWaitsForItsServer(t *testing.T) {
@@ -118,11 +216,9 @@ func TestPatientProxyWaitsForItsServer(t *testing.T) {
 func TestHoldRepliesAfterForwardsTheRequestAndHoldsTheReply(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	stranger, c := dial(t, p), dial(t, p)
-	send(t, c, "lock")
-	want(t, c, "lock")
+	echo(t, c, "lock")
 	seen := p.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte("lock")) }) // not by the earlier bytes
-	send(t, c, "lo")
-	want(t, c, "lo")
+	echo(t, c, "lo")
 	send(t, stranger, "ck") // on another connection, so it is not part of the request
 	want(t, stranger, "ck")
 	send(t, c, "ck")
@@ -131,12 +227,11 @@ func TestHoldRepliesAfterForwardsTheRequestAndHoldsTheReply(t *testing.T) {
 	case <-time.After(limit):
 		t.Fatal("the request was not seen")
 	}
-	eventually(t, "the reply waits", func() bool { return p.ToClient.Waiting() == 2 })
+	suites.Eventually(t, "the reply does not wait", func() bool { return p.ToClient.Waiting() == 2 })
 	wantSilence(t, c)
 	p.Heal()
 	want(t, c, "ck")
-	send(t, c, "lock")
-	want(t, c, "lock") // the hook does not fire twice
+	echo(t, c, "lock") // the hook does not fire twice
 }
 
 func TestPartitionHidesTheEndOfTheServer(t *testing.T) {
@@ -149,7 +244,7 @@ func TestPartitionHidesTheEndOfTheServer(t *testing.T) {
 			}))
 			c := dial(t, p)
 			send(t, c, "hello")
-			eventually(t, "the server has the request", func() bool { return p.ToServer.Bytes() == 5 })
+			suites.Eventually(t, "the server does not have the request", func() bool { return p.ToServer.Bytes() == 5 })
 			if fault == "hold" {
 				p.ToClient.Hold()
 			} else {
