@@ -222,29 +222,24 @@ func queryPostgres(addr, sql string) (rows [][]string, err error) {
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(postgresTimeout))
-	const protocol = 3 << 16
-	startup := binary.BigEndian.AppendUint32(nil, protocol)
-	startup = append(startup, "user\x00postgres\x00database\x00postgres\x00\x00"...)
-	if _, err := exchange(conn, 0, startup); err != nil {
+	const startup = "\x00\x03\x00\x00user\x00postgres\x00database\x00postgres\x00\x00" // of version 3.0
+	if _, err := exchange(conn, "", startup); err != nil {
 		return nil, err
 	}
-	rows, err = exchange(conn, 'Q', append([]byte(sql), 0))
-	writeMessage(conn, 'X', nil)
+	rows, err = exchange(conn, "Q", sql+"\x00")
+	writeMessage(conn, "X", "")
 	return rows, err
 }
 
-func writeMessage(w io.Writer, kind byte, body []byte) error {
-	var message []byte
-	if kind != 0 {
-		message = append(message, kind)
-	}
-	message = binary.BigEndian.AppendUint32(message, uint32(len(body)+4))
+// writeMessage sends a message. Only the first one has no kind.
+func writeMessage(w io.Writer, kind, body string) error {
+	message := binary.BigEndian.AppendUint32([]byte(kind), uint32(len(body)+4))
 	_, err := w.Write(append(message, body...))
 	return err
 }
 
 // exchange sends a message, and reads the reply up to the point where the server waits for the next statement.
-func exchange(conn net.Conn, kind byte, message []byte) (rows [][]string, err error) {
+func exchange(conn net.Conn, kind, message string) (rows [][]string, err error) {
 	if err := writeMessage(conn, kind, message); err != nil {
 		return nil, err
 	}

@@ -3,8 +3,6 @@
 package servers
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -61,16 +59,10 @@ func signalPostgres(p *os.Process, sig syscall.Signal) error {
 
 // childrenOf lists the children of a process that have not ended. It finds them only on systems with /proc.
 func childrenOf(parent int) (pids []int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		var state byte
-		var ppid int
-		fmt.Sscanf(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " %c %d", &state, &ppid)
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && ppid == parent && state != 'Z' {
+	folders, _ := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range folders {
+		pid, _ := strconv.Atoi(filepath.Base(folder))
+		if state, ppid := stateOf(pid); ppid == parent && state != 'Z' {
 			pids = append(pids, pid)
 		}
 	}

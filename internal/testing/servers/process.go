@@ -114,11 +114,9 @@ type group[S interface{ Addr() string }] struct {
 }
 
 // Addrs returns the addresses of the servers for clients.
-func (g *group[S]) Addrs() []string { return addrs(g.Nodes) }
-
-func addrs[S interface{ Addr() string }](nodes []S) []string {
-	list := make([]string, len(nodes))
-	for i, node := range nodes {
+func (g *group[S]) Addrs() []string {
+	list := make([]string, len(g.Nodes))
+	for i, node := range g.Nodes {
 		list[i] = node.Addr()
 	}
 	return list

@@ -8,6 +8,3 @@ import "syscall"
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
-
-// asleep assumes that a process that got SIGSTOP has stopped.
-func asleep(int) bool { return true }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -73,8 +74,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	t.Helper()
 	dir := t.TempDir()
 	r := &Redis{endpoint: endpoint{ports.Reserve(t)}, opts: opts}
-	config := r.commonConfig()
-	config = append(config,
+	config := append(r.commonConfig(),
 		"dir "+strconv.Quote(filepath.Join(dir, "data")),
 		`save ""`,
 		"appendonly "+yesNo(!opts.InMemory),
@@ -97,10 +97,8 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	if user, password := opts.login(); password != "" {
 		config = append(config, "masterauth "+strconv.Quote(password), "masteruser "+user)
 	}
-	config = append(config, lines...)
-	config = append(config, opts.Config...)
 	path := filepath.Join(dir, "redis.conf")
-	writeLines(t, path, config)
+	writeLines(t, path, slices.Concat(config, lines, opts.Config))
 	r.Process = newProcess(t, dir, program{
 		binary: "redis-server",
 		args:   []string{path},
@@ -131,10 +129,8 @@ func (r *Redis) commonConfig() []string {
 // Dial opens a connection with all rights.
 func (r *Redis) Dial() (*RESPConn, error) {
 	user, password := r.opts.login()
-	if r.opts.TLS != nil {
-		return DialRESP(r.Addr(), r.opts.TLS.Config, user, password)
-	}
-	return DialRESP(r.Addr(), nil, user, password)
+	certs := cmp.Or(r.opts.TLS, new(Certificates))
+	return DialRESP(r.Addr(), certs.Config, user, password)
 }
 
 // Do runs one command on a new connection, so that a test need not tell it from those of the library.

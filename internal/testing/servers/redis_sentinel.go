@@ -19,19 +19,16 @@ const (
 
 // A SentinelGroup is a primary, replicas, and Sentinels that promote one 0.5 s after the primary is gone.
 type SentinelGroup struct {
-	Nodes     []*Redis // the first one starts as primary
-	Sentinels []*Redis
-
-	t testing.TB
+	group[*Redis] // the first one starts as primary
+	Sentinels     []*Redis
 }
 
 // StartSentinel starts servers that know each other. The options are those of the primary and the replicas;
 // Sentinels share their TLS and have no password.
 func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *SentinelGroup {
 	t.Helper()
-	g := &SentinelGroup{t: t}
 	primary := newRedis(t, opts)
-	g.Nodes = append(g.Nodes, primary)
+	g := &SentinelGroup{group: group[*Redis]{[]*Redis{primary}, t}}
 	for range replicas {
 		g.Nodes = append(g.Nodes, newRedis(t, opts, fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))
 	}
@@ -87,7 +84,7 @@ func (r *Redis) hurry() error {
 }
 
 // Addrs returns the addresses of the Sentinels.
-func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
+func (g *SentinelGroup) Addrs() []string { return (&group[*Redis]{Nodes: g.Sentinels}).Addrs() }
 
 // Primary waits for the end of a failover, and returns the primary that most Sentinels report.
 func (g *SentinelGroup) Primary() *Redis {
