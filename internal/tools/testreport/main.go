@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -51,24 +52,17 @@ func newReport(w io.Writer) *report { return &report{w: w, output: make(map[stri
 
 // read prints results when they arrive, until the run ends.
 func (r *report) read(in io.Reader) error {
-	lines := bufio.NewReader(in)
-	for {
-		line, err := lines.ReadString('\n')
-		if line != "" {
-			var e event
-			if json.Unmarshal([]byte(line), &e) != nil {
-				fmt.Fprint(r.w, line) // not an event, but a message of go test itself
-			} else {
-				r.add(e)
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, math.MaxInt)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Fprintln(r.w, lines.Text()) // not an event, but a message of go test itself
+		} else {
+			r.add(e)
 		}
 	}
+	return lines.Err()
 }
 
 func (r *report) add(e event) {
@@ -81,31 +75,28 @@ func (r *report) add(e event) {
 			r.output[key] = append(r.output[key], e.Output)
 		}
 	case "pass", "fail", "skip":
-		if e.Test == "" {
-			r.endPackage(e)
-			return
-		}
-		switch e.Action {
-		case "pass":
-			r.passed++
-		case "fail":
-			r.failed++
-			fmt.Fprint(r.w, strings.Join(r.output[key], ""))
-		case "skip":
-			r.skipped = append(r.skipped, strings.TrimSpace(key+": "+reason(r.output[key])))
-		}
+		lines := r.output[key]
 		delete(r.output, key)
+		switch {
+		case e.Test == "":
+			r.endPackage(e, lines)
+		case e.Action == "pass":
+			r.passed++
+		case e.Action == "fail":
+			r.failed++
+			fmt.Fprint(r.w, strings.Join(lines, ""))
+		default:
+			r.skipped = append(r.skipped, strings.TrimSpace(key+": "+reason(lines)))
+		}
 	}
 }
 
 // endPackage prints the summary line of a package. If the package failed, it also prints the
 // output that belongs to no finished test, such as a panic or a timeout.
-func (r *report) endPackage(e event) {
-	own := r.output[e.Package+" "]
-	if e.Action != "fail" && len(own) > 0 {
-		own = own[len(own)-1:] // "ok …" or "? …"
+func (r *report) endPackage(e event, own []string) {
+	if e.Action != "fail" {
+		own = own[max(0, len(own)-1):] // "ok …" or "? …"
 	}
-	delete(r.output, e.Package+" ")
 	for key, lines := range r.output {
 		if strings.HasPrefix(key, e.Package+" ") {
 			if e.Action == "fail" {
