@@ -21,7 +21,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		}
 		t.Run(v.bug, func(t *testing.T) {
 			t.Parallel()
-			failed, out, err := child(t.Context(), v.caught, envBug+"="+v.bug)
+			failed, out, err := child(t.Context(), v.bug, v.caught...)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -38,7 +38,7 @@ func TestCompareFindsBrokenStores(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.bug, func(t *testing.T) {
 			t.Parallel()
-			failed, out, err := child(t.Context(), nil, envBug+"="+v.bug, envCompare+"=1")
+			failed, out, err := child(t.Context(), v.bug, compare)
 			found := len(failed) > 0 && strings.Contains(out, "of seed")
 			if found != (v.unseen == "") {
 				t.Errorf("found: %v, %v\n%s", found, err, out)

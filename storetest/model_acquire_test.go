@@ -26,9 +26,6 @@ func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, er
 		if !c.bug("asking again does not restart the TTL") {
 			h.until = time.Now().Add(req.TTL)
 		}
-		if c.bug("an identity that asks again gets a new token") {
-			h.Token = c.reserve(h.tokens, req.Floor)
-		}
 		a := store.Answer{Token: h.Token, Tokens: h.tokens, TTL: req.TTL, Waiters: len(l.queue)}
 		switch {
 		case c.bug("asking again returns the first block"):
@@ -82,8 +79,6 @@ func (c *link) fits(l *lock, req *store.Request) bool {
 	}
 	fits = fits && len(front) == 0
 	switch {
-	case c.bug("a held name is granted"):
-		return true
 	case c.bug("a held name is granted now and then"):
 		if len(l.holders) > 0 {
 			c.refused++
@@ -105,8 +100,6 @@ func (c *link) grant(l *lock, req *store.Request) store.Answer {
 	now := time.Now()
 	ttl := req.TTL
 	switch {
-	case c.bug("a grant expires too early"):
-		ttl /= 2
 	case c.bug("a TTL is cut to whole units"):
 		ttl = min(ttl, 1500*time.Millisecond)
 	case c.bug("a waiter is granted for the TTL of its last refusal") && l.place(req.ID) >= 0:
@@ -260,10 +253,7 @@ func (c *link) Leave(ctx context.Context, name string, id store.ID) error {
 	if err != nil {
 		return err
 	}
-	h, i := l.holder(id), l.place(id)
-	if h == nil && c.bug("Leave releases by name") && len(l.holders) > 0 {
-		h = l.holders[0]
-	}
+	h, i := c.holder(l, id, "Leave releases by name"), l.place(id)
 	found := h != nil || i >= 0
 	if h != nil && (h.State == store.Held || c.bug("Leave reopens a closed name")) && !c.bug("Leave does not release the grant") {
 		l.remove(h)

@@ -1,6 +1,7 @@
 package storetest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,14 +47,8 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 		return store.Renewed{}, err
 	}
 	now := time.Now()
-	h := l.holder(r.ID)
-	switch {
-	case h == nil && c.bug("a renewal renews by name") && len(l.holders) > 0:
-		h = l.holders[0]
-	case h != nil && c.bug("a grant is bound to its connection") && h.via != c:
-		h = nil
-	}
-	if h == nil || h.State != store.Held {
+	h := c.holder(l, r.ID, "a renewal renews by name")
+	if h == nil || h.State != store.Held || h.via != c && c.bug("a grant is bound to its connection") {
 		return store.Renewed{Status: store.Gone}, nil
 	}
 	if r.Mode != h.Mode && (h.Mode != store.Exclusive || r.Mode != store.Shared) && !c.bug("a reader may become a writer") {
@@ -102,11 +97,8 @@ func (c *link) Release(ctx context.Context, name string, id store.ID, keep store
 	if keep != (store.Keep{}) && !c.features.Has(store.FeatureKeep) && !c.bug("an undeclared Keep is ignored") {
 		return store.ErrUnsupported
 	}
-	h := l.holder(id)
-	switch {
-	case h == nil && c.bug("a release releases by name") && len(l.holders) > 0:
-		h = l.holders[0]
-	case h != nil && c.bug("a kept record can be released"):
+	h := c.holder(l, id, "a release releases by name")
+	if h != nil && c.bug("a kept record can be released") {
 		h.State = store.Held
 	}
 	if h == nil || h.State != store.Held {
@@ -166,15 +158,12 @@ func (c *link) Break(ctx context.Context, name string, id store.ID) error {
 	if !c.features.Has(store.FeatureList) {
 		return store.ErrUnsupported
 	}
-	h := l.holder(id)
-	switch {
-	case h == nil && c.bug("a break breaks by name") && len(l.holders) > 0:
-		h = l.holders[0]
-	case h != nil && c.bug("a break ends all holders"):
-		l.holders = []*holder{h}
-	}
+	h := c.holder(l, id, "a break breaks by name")
 	if h == nil {
 		return store.ErrNotHeld
+	}
+	if c.bug("a break ends all holders") {
+		l.holders = nil
 	}
 	l.remove(h)
 	c.wake(l)
@@ -193,10 +182,7 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 		}
 		return store.Page{}, store.ErrUnsupported
 	}
-	limit := q.Limit
-	if limit == 0 {
-		limit = 100
-	}
+	limit := cmp.Or(q.Limit, 100)
 	var page store.Page
 	skip := len(q.Cursor) // one of the bugs uses the cursor as a count
 	for _, name := range slices.Sorted(maps.Keys(c.locks)) {

@@ -72,13 +72,21 @@ func inBubble(bug string, features store.Features) storetest.Harness {
 	}
 }
 
-// Environment variables that configure a child process.
-const (
-	envBug     = "STORETEST_BUG"
-	envCompare = "STORETEST_COMPARE"
-)
+func TestModelCompares(t *testing.T) {
+	for features, sequences := range map[store.Features]int{allFeatures: 1000, 0: 200, store.FeatureQueue | store.FeatureShared: 200} {
+		t.Run("with "+features.String(), func(t *testing.T) {
+			storetest.Compare(t, inBubble("", features), storetest.CompareOptions{Sequences: sequences})
+		})
+	}
+}
 
-// TestChild runs in the child processes that other tests of this file start. A broken store must
+// envBug is the environment variable with the bug of a child process.
+const envBug = "STORETEST_BUG"
+
+// compare is the subtest of TestChild that calls Compare.
+const compare = "compare"
+
+// TestChild runs in the child processes that other tests start. A broken store must
 // fail a real testing.T, but not that of the parent.
 func TestChild(t *testing.T) {
 	bug, ok := os.LookupEnv(envBug)
@@ -89,11 +97,8 @@ func TestChild(t *testing.T) {
 	if byBug[bug].bare {
 		features = 0
 	}
-	if os.Getenv(envCompare) == "" {
-		storetest.Run(t, inBubble(bug, features))
-		return
-	}
-	t.Run("compare", func(t *testing.T) { storetest.Compare(t, inBubble(bug, features), storetest.CompareOptions{}) })
+	storetest.Run(t, inBubble(bug, features))
+	t.Run(compare, func(t *testing.T) { storetest.Compare(t, inBubble(bug, features), storetest.CompareOptions{}) })
 }
 
 var byBug = func() map[string]variant {
@@ -104,17 +109,13 @@ var byBug = func() map[string]variant {
 	return m
 }()
 
-// child runs some tests of the suite in a separate process and returns the tests that failed.
-func child(ctx context.Context, tests []string, env ...string) (failed []string, output string, err error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, "", err
-	}
+// child runs some tests with a bug in a separate process and returns the tests that failed.
+func child(ctx context.Context, bug string, tests ...string) (failed []string, output string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, exe, "-test.count=1", "-test.run=^TestChild$"+pattern(tests))
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.count=1", "-test.run=^TestChild$"+pattern(tests))
 	// By default the race detector sleeps for a second at the end of every process.
-	cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", envBug+"="+bug)
 	out, err := cmd.CombinedOutput()
 	for _, m := range failure.FindAllSubmatch(out, -1) {
 		failed = append(failed, string(m[1]))
@@ -129,9 +130,6 @@ var failure = regexp.MustCompile(`--- FAIL: TestChild/(\S+)`)
 
 // pattern returns the part of -test.run that follows the name of the test function.
 func pattern(tests []string) string {
-	if len(tests) == 0 {
-		return ""
-	}
 	var topics, sentences []string
 	for _, name := range tests {
 		topic, sentence, _ := strings.Cut(storetest.LogName(name), "/")

@@ -23,7 +23,6 @@ const (
 var variants = []variant{
 	{bug: "no heartbeat is declared", caught: []string{"capabilities are sound"}},
 
-	{bug: "a held name is granted"},
 	{bug: "a refusal names no holder"},
 	{bug: "a refusal reports the TTL instead of the remaining time"},
 	{bug: "the check and the grant are not atomic", caught: []string{
@@ -35,13 +34,11 @@ var variants = []variant{
 
 	{bug: "a TTL is forgotten"},
 	{bug: "a TTL is cut to whole units", caught: []string{"G2 loss/a grant lasts at least for its TTL"}},
-	{bug: "a grant expires too early", caught: []string{"G2 loss/a grant lasts at least for its TTL"}},
 	{bug: "a renewal extends by half"},
 
 	{bug: "a waiter is granted for the TTL of its last refusal"},
 
 	{bug: "tokens are nanoseconds"},
-	{bug: "a token is used again"},
 	{bug: "tokens are counted per connection"},
 	{bug: "tokens restart after a release", caught: []string{
 		"G3 fencing/tokens grow after all connections were closed and reopened",
@@ -62,7 +59,6 @@ var variants = []variant{
 	{bug: "a release removes a waiter"},
 	{bug: "a grant is bound to its connection"},
 
-	{bug: "an identity that asks again gets a new token"},
 	{bug: "asking again returns the first block"},
 	{bug: "asking again with a floor moves the token"},
 	{bug: "asking again does not restart the TTL"},
