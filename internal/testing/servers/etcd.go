@@ -37,7 +37,6 @@ const (
 // An Etcd is one etcd server.
 type Etcd struct {
 	*Process
-	endpoint
 	peer int // port for the other members of its cluster
 	opts EtcdOptions
 }
@@ -57,12 +56,12 @@ func StartEtcdCluster(t testing.TB, n int, opts EtcdOptions) *EtcdCluster {
 	c := &EtcdCluster{group[*Etcd]{make([]*Etcd, n), t}}
 	members := make([]string, n)
 	for i := range c.Nodes {
-		node := &Etcd{endpoint: endpoint{ports.Reserve(t)}, peer: ports.Reserve(t), opts: opts}
+		node := &Etcd{Process: newProcess(t), peer: ports.Reserve(t), opts: opts}
 		c.Nodes[i] = node
 		members[i] = fmt.Sprintf("%s=http://%s", node.name(), node.advertised())
 	}
 	for _, node := range c.Nodes {
-		node.prepare(t, strings.Join(members, ","))
+		node.configure(strings.Join(members, ","))
 	}
 	startAll(c.Nodes...)
 	if opts.Password != "" {
@@ -88,17 +87,16 @@ func (e *Etcd) advertised() string {
 	return addr
 }
 
-func (e *Etcd) prepare(t testing.TB, members string) {
-	t.Helper()
+func (e *Etcd) configure(members string) {
+	e.t.Helper()
 	var args []string
 	if certs := e.opts.TLS; certs != nil {
 		args = append(args, "--client-cert-auth",
 			"--trusted-ca-file="+certs.CAFile, "--cert-file="+certs.CertFile, "--key-file="+certs.KeyFile)
 	}
-	dir := t.TempDir()
 	args = append(args,
 		"--name="+e.name(),
-		"--data-dir="+filepath.Join(dir, "data"),
+		"--data-dir="+e.DataDir(),
 		"--listen-client-urls="+e.url(),
 		"--advertise-client-urls="+e.url(),
 		"--listen-peer-urls=http://"+ports.Addr(e.peer),
@@ -111,7 +109,7 @@ func (e *Etcd) prepare(t testing.TB, members string) {
 		"--unsafe-no-fsync", // safe against SIGKILL, because the kernel keeps what was written
 		"--log-level=warn",
 	)
-	e.Process = newProcess(t, dir, program{
+	e.prepare(program{
 		binary: "etcd",
 		args:   append(args, e.opts.Args...),
 		ready:  e.healthy,
@@ -235,13 +233,13 @@ func (e *Etcd) PeerAddr() string { return ports.Addr(e.peer) }
 // StartLearner adds a member without a vote to a single server. It refuses almost all requests.
 func (e *Etcd) StartLearner(t testing.TB) *Etcd {
 	t.Helper()
-	l := &Etcd{endpoint: endpoint{ports.Reserve(t)}, peer: ports.Reserve(t), opts: e.opts}
+	l := &Etcd{Process: newProcess(t), peer: ports.Reserve(t), opts: e.opts}
 	request := map[string]any{"peerURLs": []string{"http://" + l.advertised()}, "isLearner": true}
 	if err := e.Ask("/v3/cluster/member/add", request, nil); err != nil {
 		t.Fatalf("add a learner: %v", err)
 	}
 	l.opts.Args = append(l.opts.Args, "--initial-cluster-state=existing")
-	l.prepare(t, fmt.Sprintf("%s=http://%s,%s=http://%s", e.name(), e.advertised(), l.name(), l.advertised()))
+	l.configure(fmt.Sprintf("%s=http://%s,%s=http://%s", e.name(), e.advertised(), l.name(), l.advertised()))
 	l.prog.ready = func() error { return l.Ask("/version", nil, nil) }
 	startAll(l)
 	return l

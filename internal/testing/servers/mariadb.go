@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 )
 
 // The user of tests, who has all rights, and the database of tests.
@@ -32,28 +30,24 @@ type MariaDBOptions struct {
 }
 
 // A MariaDB is one mariadbd with a data folder of its own.
-type MariaDB struct {
-	*Process
-	endpoint
-}
+type MariaDB struct{ *Process }
 
 // StartMariaDB starts a MariaDB server and waits until it is ready. Data survives a Restart.
 func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	t.Helper()
-	dir := t.TempDir()
-	m := &MariaDB{endpoint: endpoint{ports.Reserve(t)}}
-	sql := filepath.Join(dir, "init.sql")
+	m := &MariaDB{newProcess(t)}
+	sql := filepath.Join(m.dir, "init.sql")
 	writeLines(t, sql, []string{
 		fmt.Sprintf("CREATE DATABASE IF NOT EXISTS %s;", MariaDBDatabase),
 		fmt.Sprintf("CREATE USER IF NOT EXISTS '%s'@'%%' IDENTIFIED BY '%s';", MariaDBUser, MariaDBPassword),
 		fmt.Sprintf("GRANT ALL ON *.* TO '%s'@'%%' WITH GRANT OPTION;", MariaDBUser),
 	})
 	args := []string{
-		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"),
+		"--no-defaults", "--datadir=" + m.DataDir(),
 		"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(m.Port),
-		"--socket=sock",                          // in the data folder; a longer path may be too long for a socket
-		"--tmpdir=" + filepath.Join(dir, "data"), // a separate folder, because temporary tables of several servers have the same names
-		"--pid-file=" + filepath.Join(dir, "pid"), "--skip-name-resolve", "--init-file=" + sql,
+		"--socket=sock",           // in the data folder; a longer path may be too long for a socket
+		"--tmpdir=" + m.DataDir(), // a separate folder, because temporary tables of several servers have the same names
+		"--pid-file=" + filepath.Join(m.dir, "pid"), "--skip-name-resolve", "--init-file=" + sql,
 		"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--performance-schema=OFF",
 	}
 	if os.Getuid() == 0 {
@@ -65,7 +59,7 @@ func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	if certs := opts.TLS; certs != nil {
 		args = append(args, "--ssl-ca="+certs.CAFile, "--ssl-cert="+certs.CertFile, "--ssl-key="+certs.KeyFile)
 	}
-	m.Process = newProcess(t, dir, program{
+	m.prepare(program{
 		binary: "mariadbd",
 		args:   append(args, opts.Config...),
 		env:    opts.Env,

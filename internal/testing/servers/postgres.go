@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 )
 
 // PostgresOptions change how PostgreSQL is started. By default every user may log in without a
@@ -28,7 +26,6 @@ type PostgresOptions struct {
 // A Postgres is one PostgreSQL server.
 type Postgres struct {
 	*Process
-	endpoint
 	opts PostgresOptions
 }
 
@@ -81,8 +78,8 @@ func (p *Postgres) Promote() {
 
 func startPostgres(t testing.TB, opts PostgresOptions, initialize func(dir string)) *Postgres {
 	t.Helper()
-	p := &Postgres{endpoint: endpoint{ports.Reserve(t)}, opts: opts}
-	dir := serverDir(t)
+	p := &Postgres{newProcess(t), opts}
+	p.shareDir()
 	settings := append([]string{
 		fmt.Sprintf("port=%d", p.Port),
 		"listen_addresses=127.0.0.1",
@@ -95,11 +92,11 @@ func startPostgres(t testing.TB, opts PostgresOptions, initialize func(dir strin
 	if certs := opts.TLS; certs != nil {
 		settings = append(settings, "ssl=on", "ssl_cert_file=server.crt", "ssl_key_file=server.key")
 	}
-	args := []string{"-D", filepath.Join(dir, "data")}
+	args := []string{"-D", p.DataDir()}
 	for _, setting := range settings {
 		args = append(args, "-c", setting)
 	}
-	p.Process = newProcess(t, dir, program{
+	p.prepare(program{
 		binary: "postgres",
 		paths:  postgresPaths(),
 		args:   args,
@@ -116,16 +113,14 @@ func startPostgres(t testing.TB, opts PostgresOptions, initialize func(dir strin
 	return p
 }
 
-// serverDir returns a temporary folder that the server's user can use.
-func serverDir(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
+// shareDir lets the server's user use the folder of a server.
+func (p *Process) shareDir() {
+	p.t.Helper()
 	// The parent contains all folders of the test. By default only the current user can enter it.
-	if parent := filepath.Dir(dir); parent != filepath.Clean(os.TempDir()) {
-		must(t, os.Chmod(parent, 0o711))
+	if parent := filepath.Dir(p.dir); parent != filepath.Clean(os.TempDir()) {
+		must(p.t, os.Chmod(parent, 0o711))
 	}
-	giveToServer(t, dir)
-	return dir
+	giveToServer(p.t, p.dir)
 }
 
 // runAsOwner runs a program of PostgreSQL as the owner of its data.
@@ -175,17 +170,14 @@ func (p *Postgres) Terminate(condition string) int {
 }
 
 // A PgBouncer is a connection pooler in front of a server.
-type PgBouncer struct {
-	*Process
-	endpoint
-}
+type PgBouncer struct{ *Process }
 
 // StartPgBouncer starts a pooler of transactions in front of p and waits until it answers.
 func StartPgBouncer(t testing.TB, p *Postgres) *PgBouncer {
 	t.Helper()
-	b := &PgBouncer{endpoint: endpoint{ports.Reserve(t)}}
-	dir := serverDir(t)
-	path := filepath.Join(dir, "pgbouncer.ini")
+	b := &PgBouncer{newProcess(t)}
+	b.shareDir()
+	path := filepath.Join(b.dir, "pgbouncer.ini")
 	writeLines(t, path, []string{
 		"[databases]",
 		fmt.Sprintf("* = host=127.0.0.1 port=%d user=postgres", p.Port), // auth_type any needs a user
@@ -199,7 +191,7 @@ func StartPgBouncer(t testing.TB, p *Postgres) *PgBouncer {
 		"max_client_conn = 500",
 	})
 	giveToServer(t, path)
-	b.Process = newProcess(t, dir, program{
+	b.prepare(program{
 		binary: "pgbouncer",
 		paths:  []string{"/usr/sbin"},
 		args:   []string{path},

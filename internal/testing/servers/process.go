@@ -41,6 +41,8 @@ type program struct {
 
 // A Process is a server in its own process group. Its methods are safe for concurrent use.
 type Process struct {
+	Port int // on the loopback interface, for clients
+
 	t    testing.TB
 	prog program
 	path string
@@ -53,12 +55,17 @@ type Process struct {
 	stopped bool
 }
 
-// newProcess prepares a server; launch starts it.
-func newProcess(t testing.TB, dir string, prog program) *Process {
+// newProcess returns a server with a port and a folder, for prepare.
+func newProcess(t testing.TB) *Process {
 	t.Helper()
-	p := &Process{t: t, prog: prog, path: lookup(t, prog), dir: dir}
+	return &Process{Port: ports.Reserve(t), t: t, dir: t.TempDir()}
+}
+
+// prepare sets the program of a server, and initializes its data; launch starts it.
+func (p *Process) prepare(prog program) {
+	p.t.Helper()
+	p.prog, p.path = prog, lookup(p.t, prog)
 	p.initialize()
-	return p
 }
 
 func (p *Process) initialize() {
@@ -101,11 +108,8 @@ func runTool(t testing.TB, prog program) {
 	}
 }
 
-// An endpoint is the port of a server on the loopback interface.
-type endpoint struct{ Port int }
-
 // Addr returns the address for clients, as 127.0.0.1:port.
-func (e *endpoint) Addr() string { return ports.Addr(e.Port) }
+func (p *Process) Addr() string { return ports.Addr(p.Port) }
 
 // A group is the servers of a cluster.
 type group[S interface{ Addr() string }] struct {

@@ -38,7 +38,7 @@ func failureOf(t *testing.T, test func(testing.TB)) string {
 
 func TestMissingServerFailsTheTestWithAnInstruction(t *testing.T) {
 	got := failureOf(t, func(t testing.TB) {
-		newProcess(t, t.TempDir(), program{binary: "no-such-server"})
+		newProcess(t).prepare(program{binary: "no-such-server"})
 	})
 	if want := "no-such-server is not installed; run: make deps"; got != want {
 		t.Errorf("failed with %q, want %q", got, want)

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 )
 
 // RedisOptions change a server without a password. Data survives a Restart, but is not synced to disk.
@@ -46,8 +44,6 @@ func (o *RedisOptions) login() (user, password string) {
 // A Redis is one redis-server, or one Sentinel.
 type Redis struct {
 	*Process
-	endpoint
-
 	opts RedisOptions
 	bus  int // port of the cluster bus
 }
@@ -72,10 +68,9 @@ func StartRedisNodes(t testing.TB, n int, opts RedisOptions) []*Redis {
 // newRedis prepares a server. Its lines of configuration come before those of the options.
 func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	t.Helper()
-	dir := t.TempDir()
-	r := &Redis{endpoint: endpoint{ports.Reserve(t)}, opts: opts}
+	r := &Redis{Process: newProcess(t), opts: opts}
 	config := append(r.commonConfig(),
-		"dir "+strconv.Quote(filepath.Join(dir, "data")),
+		"dir "+strconv.Quote(r.DataDir()),
 		`save ""`,
 		"appendonly "+yesNo(!opts.InMemory),
 		"appendfsync no", // safe against SIGKILL, because the kernel keeps what was written
@@ -88,7 +83,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 		if opts.Password != "" {
 			users = append(users, fmt.Sprintf("user default on >%s ~* &* +@all", opts.Password))
 		}
-		path := filepath.Join(dir, "users.acl")
+		path := filepath.Join(r.dir, "users.acl")
 		writeLines(t, path, append(users, opts.ACL...))
 		config = append(config, "aclfile "+strconv.Quote(path))
 	} else if opts.Password != "" {
@@ -97,9 +92,9 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	if user, password := opts.login(); password != "" {
 		config = append(config, "masterauth "+strconv.Quote(password), "masteruser "+user)
 	}
-	path := filepath.Join(dir, "redis.conf")
+	path := filepath.Join(r.dir, "redis.conf")
 	writeLines(t, path, slices.Concat(config, lines, opts.Config))
-	r.Process = newProcess(t, dir, program{
+	r.prepare(program{
 		binary: "redis-server",
 		args:   []string{path},
 		env:    opts.Env,

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/internal/testing/ports"
 )
 
 const (
@@ -47,10 +45,9 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *Se
 // is its data: a Restart keeps it, and a Wipe writes the initial one again.
 func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 	t.Helper()
-	dir := t.TempDir()
-	s := &Redis{endpoint: endpoint{ports.Reserve(t)}, opts: RedisOptions{TLS: primary.opts.TLS, Env: primary.opts.Env}}
+	s := &Redis{Process: newProcess(t), opts: RedisOptions{TLS: primary.opts.TLS, Env: primary.opts.Env}}
 	const file = "sentinel.conf"
-	s.Process = newProcess(t, dir, program{
+	s.prepare(program{
 		binary: "redis-server",
 		args:   []string{file, "--sentinel"},
 		env:    s.opts.Env,

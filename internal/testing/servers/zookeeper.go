@@ -33,10 +33,7 @@ type ZooKeeperOptions struct {
 }
 
 // A ZooKeeper is one server, either standalone or a member of an ensemble.
-type ZooKeeper struct {
-	*Process
-	endpoint
-}
+type ZooKeeper struct{ *Process }
 
 // A ZooKeeperEnsemble is a group of servers that elect a leader.
 type ZooKeeperEnsemble struct{ group[*ZooKeeper] }
@@ -44,7 +41,7 @@ type ZooKeeperEnsemble struct{ group[*ZooKeeper] }
 // StartZooKeeper starts a single server and waits until it serves.
 func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
 	t.Helper()
-	z := newZooKeeper(t, ports.Reserve(t), 0, nil, opts)
+	z := newZooKeeper(t, 0, nil, opts)
 	startAll(z)
 	return z
 }
@@ -67,34 +64,33 @@ func StartZooKeeperEnsemble(t testing.TB, n int, opts ZooKeeperOptions) *ZooKeep
 			_, election, _ := strings.Cut(p.election, ":")
 			lines = append(lines, fmt.Sprintf("server.%d=%s:%s", j+1, p.quorum, election))
 		}
-		e.Nodes = append(e.Nodes, newZooKeeper(t, ports.Reserve(t), i+1, lines, opts))
+		e.Nodes = append(e.Nodes, newZooKeeper(t, i+1, lines, opts))
 	}
 	e.Restart(e.Nodes...)
 	return e
 }
 
 // newZooKeeper prepares a server. Id is its number in an ensemble, or 0 for a standalone server.
-func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOptions) *ZooKeeper {
+func newZooKeeper(t testing.TB, id int, peers []string, opts ZooKeeperOptions) *ZooKeeper {
 	t.Helper()
 	jar := cmp.Or(os.Getenv("ZOOKEEPER_JAR"), zooKeeperJar)
 	if _, err := os.Stat(jar); err != nil {
 		t.Fatalf("ZooKeeper is not installed: %v; run: make deps, or set ZOOKEEPER_JAR", err)
 	}
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
+	z := &ZooKeeper{newProcess(t)}
 	config := append([]string{
 		fmt.Sprintf("tickTime=%d", zooKeeperTick.Milliseconds()),
 		"initLimit=50",
 		"syncLimit=10",
-		"dataDir=" + data,
+		"dataDir=" + z.DataDir(),
 		"clientPortAddress=127.0.0.1",
-		fmt.Sprintf("clientPort=%d", port),
+		fmt.Sprintf("clientPort=%d", z.Port),
 		fmt.Sprintf("maxSessionTimeout=%d", zooKeeperMaxSession.Milliseconds()),
 		"maxClientCnxns=0",
 		"admin.enableServer=false",
 		"4lw.commands.whitelist=*",
 	}, peers...)
-	path := filepath.Join(dir, "zoo.cfg")
+	path := filepath.Join(z.dir, "zoo.cfg")
 	writeLines(t, path, append(config, opts.Config...))
 	args := slices.Concat([]string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1",
@@ -102,8 +98,7 @@ func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOpti
 		"-Dzookeeper.jmx.log4j.disable=true",
 		"-Dznode.container.checkIntervalMs=1000", // removes empty containers earlier than after a minute
 	}, opts.Java, []string{"-cp", jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path})
-	z := &ZooKeeper{endpoint: endpoint{port}}
-	z.Process = newProcess(t, dir, program{
+	z.prepare(program{
 		binary: "java",
 		args:   args,
 		ready:  func() error { _, err := z.Mode(); return err },
