@@ -87,11 +87,8 @@ func TestFiguresOfThePagesAreThoseOfTheRun(t *testing.T) {
 var measured = regexp.MustCompile(`\d[\d.,]* (ms|µs|%|bytes|pairs|commands|requests)|\d,\d{3}`)
 
 func TestThePageAboutCostHasNoFigureOfAnotherRun(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository, "docs", "cost.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found := measured.FindAllString(marked.ReplaceAllString(string(text), ""), -1); len(found) > 0 {
+	text := string(must.Get(os.ReadFile(filepath.Join(repository, "docs", "cost.md"))))
+	if found := measured.FindAllString(marked.ReplaceAllString(text, ""), -1); len(found) > 0 {
 		t.Errorf("%q: put figures between comments, so that they come from docs/bench/bench.json", found)
 	}
 }

@@ -1,6 +1,7 @@
 package storetest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,10 +132,7 @@ func (c *link) grant(l *lock, req *store.Request) store.Answer {
 
 func (c *link) refuse(l *lock, req *store.Request) *store.Refusal {
 	now := time.Now()
-	r := &store.Refusal{Again: c.heartbeat / 2}
-	if c.heartbeat == 0 {
-		r.Again = time.Second
-	}
+	r := &store.Refusal{Again: cmp.Or(c.heartbeat/2, time.Second)}
 	if !l.usage().Admits(req.Mode, req.Weight, req.Limit) {
 		r.Holders = c.list(l.holders)
 	}
@@ -203,8 +201,8 @@ func (c *link) Wait(ctx context.Context, name string, id store.ID) error {
 			l.queue[i].woken = woken
 		}
 	}
-	c.waits++
-	if c.bug("one Wait per connection") && c.waits > 1 {
+	defer c.waits.Add(-1)
+	if c.waits.Add(1) > 1 && c.bug("one Wait per connection") {
 		woken = make(chan struct{}) // a channel that is never closed
 	}
 	c.leave(l)
@@ -227,11 +225,6 @@ func (c *link) Wait(ctx context.Context, name string, id store.ID) error {
 	case !c.features.Has(store.FeatureQueue):
 		again = time.After(100 * time.Millisecond)
 	}
-	defer func() {
-		c.mu.Lock()
-		c.waits--
-		c.mu.Unlock()
-	}()
 	select {
 	case <-woken:
 		return nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -63,7 +64,7 @@ type link struct {
 	done    chan struct{}
 	stopped bool
 	counter int64
-	waits   int
+	waits   atomic.Int32
 	cut     bool
 	late    map[store.ID]bool // cancelled calls that are undone too late
 }

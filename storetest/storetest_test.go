@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )
@@ -32,22 +33,14 @@ func TestModelPassesWithItsTestsSideBySide(t *testing.T) {
 // Otherwise a waiter that asks too late, as on a busy machine, would wait for ever.
 func TestModelEndsTheWaitOfAWaiterThatItDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newModel("", allFeatures, time.Second)
-		holder := store.Request{Name: "a", ID: store.ID{1}, Mode: store.Exclusive, Weight: 1, TTL: time.Hour, Tokens: 1}
-		waiter := holder
-		waiter.ID, waiter.Queue = store.ID{2}, true
-		s := m.open()
-		for _, req := range []store.Request{holder, waiter} {
-			if _, err := s.Acquire(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s := newModel("", allFeatures, time.Second).open()
+		holder, waiter := suites.Request("a"), suites.Queued("a")
+		suites.Granted(t, s, holder)
+		suites.Refused(t, s, waiter)
 		ended := make(chan error, 1)
 		go func() { ended <- s.Wait(t.Context(), waiter.Name, waiter.ID) }()
 		time.Sleep(2 * time.Second)
-		if err := s.Release(t.Context(), holder.Name, holder.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
+		suites.Release(t, s, holder)
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

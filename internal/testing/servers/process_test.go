@@ -4,53 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 )
 
-// A recorder is a testing.TB that is expected to fail.
-type recorder struct {
-	testing.TB
-	failure string
-}
-
-func (r *recorder) Helper() {}
-
-func (r *recorder) Fatalf(format string, args ...any) {
-	r.failure = fmt.Sprintf(format, args...)
-	runtime.Goexit()
-}
-
-// failureOf returns the message with which a test fails.
-func failureOf(t *testing.T, test func(testing.TB)) string {
-	t.Helper()
-	r := &recorder{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		test(r)
-	}()
-	<-done
-	return r.failure
-}
-
-func TestMissingServerFailsTheTestWithAnInstruction(t *testing.T) {
-	got := failureOf(t, func(t testing.TB) {
-		newProcess(t).prepare(program{binary: "no-such-server"})
-	})
-	if want := "no-such-server is not installed; run: make deps"; got != want {
-		t.Errorf("failed with %q, want %q", got, want)
-	}
-}
-
-func TestServerThatDoesNotStartFailsTheTestWithItsLog(t *testing.T) {
-	got := failureOf(t, func(t testing.TB) {
-		StartRedis(t, RedisOptions{Config: []string{"no-such-directive yes"}})
-	})
-	if !strings.Contains(got, "redis-server ended while it started") || !strings.Contains(got, "no-such-directive") {
-		t.Errorf("failed with %q, want the log of the server", got)
+func TestServerThatCannotStartFailsTheTestWithTheReason(t *testing.T) {
+	for want, start := range map[string]func(t testing.TB){
+		"^no-such-server is not installed; run: make deps$": func(t testing.TB) {
+			newProcess(t).prepare(program{binary: "no-such-server"})
+		},
+		"(?s)^redis-server ended while it started.*no-such-directive": func(t testing.TB) {
+			StartRedis(t, RedisOptions{Config: []string{"no-such-directive yes"}})
+		},
+	} {
+		host := new(Host)
+		func() {
+			defer host.End()
+			defer func() {
+				if failure := fmt.Sprint(recover()); !regexp.MustCompile(want).MatchString(failure) {
+					t.Errorf("failed with %q, want %q", failure, want)
+				}
+			}()
+			start(host)
+		}()
 	}
 }
 
@@ -59,16 +37,6 @@ func TestLongLogIsShownFromTheStartOfALine(t *testing.T) {
 	writeLines(t, p.logFile(), append([]string{strings.Repeat("x", 2*logTail)}, "the", "end"))
 	if got := p.Log(); got != "the\nend" {
 		t.Errorf("the log ends with %q", got)
-	}
-}
-
-// wantRefused fails the test unless the connection is refused.
-func wantRefused(t testing.TB, addr string) {
-	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err == nil {
-		conn.Close()
-		t.Errorf("%s still accepts connections", addr)
 	}
 }
 
@@ -103,7 +71,10 @@ func TestServerEndsWithItsTest(t *testing.T) {
 		stopped.Stop()
 	})
 	for _, r := range []*Redis{running, stopped} {
-		wantRefused(t, r.Addr())
+		if conn, err := net.Dial("tcp", r.Addr()); err == nil {
+			conn.Close()
+			t.Errorf("%s still accepts connections", r.Addr())
+		}
 		if r.Running() {
 			t.Errorf("process %d still runs", r.PID())
 		}
