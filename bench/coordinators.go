@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -120,7 +119,7 @@ func dialZoo(addr string) *zk.Conn {
 				return conn
 			}
 		case <-late:
-			must.OK(errors.New("no session"))
+			must.Fail("no session")
 		}
 	}
 }

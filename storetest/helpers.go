@@ -70,17 +70,14 @@ func (s *suite) cleanUp() {
 
 // undo removes what the test left behind, on the connection of each claim, unless that is closed.
 func (s *suite) undo() {
-	var spare *conn
+	spare := sync.OnceValue(s.open)
 	for _, k := range s.claims {
 		if !k.alive {
 			continue
 		}
 		c := k.conn
 		if c.closed {
-			if spare == nil {
-				spare = s.open()
-			}
-			c = spare
+			c = spare()
 		}
 		end := c.Leave
 		if k.kept && s.caps.Features.Has(store.FeatureList) {

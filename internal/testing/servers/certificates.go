@@ -27,20 +27,14 @@ type Certificates struct {
 // NewCertificates creates a certificate that is valid for a day.
 func NewCertificates(t testing.TB) *Certificates {
 	t.Helper()
-	must := func(err error) {
-		if err != nil {
-			t.Helper()
-			t.Fatalf("certificates: %v", err)
-		}
-	}
 	dir := t.TempDir()
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(dir, name)
-		must(os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		must(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
+	must(t, err)
 	cert := &x509.Certificate{
 		SerialNumber:          big.NewInt(time.Now().UnixNano()),
 		Subject:               pkix.Name{CommonName: "127.0.0.1"},
@@ -54,11 +48,11 @@ func NewCertificates(t testing.TB) *Certificates {
 		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
-	must(err)
+	must(t, err)
 	cert, err = x509.ParseCertificate(der)
-	must(err)
+	must(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	must(err)
+	must(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
 	return &Certificates{

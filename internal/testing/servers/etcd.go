@@ -2,6 +2,7 @@ package servers
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -140,10 +141,8 @@ func (e *Etcd) healthy() error {
 
 // Ask calls a method of a server, such as "/v3/maintenance/status", or reads a page if request is nil.
 func (e *Etcd) Ask(path string, request, answer any) error {
-	client := http.Client{Timeout: etcdRequest, Transport: &http.Transport{DisableKeepAlives: true}}
-	if e.opts.TLS != nil {
-		client.Transport.(*http.Transport).TLSClientConfig = e.opts.TLS.Config
-	}
+	certs := cmp.Or(e.opts.TLS, new(Certificates))
+	client := http.Client{Timeout: etcdRequest, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: certs.Config}}
 	var body bytes.Buffer
 	verb := http.MethodGet
 	if request != nil {

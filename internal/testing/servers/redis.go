@@ -72,7 +72,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	config := append(r.commonConfig(),
 		"dir "+strconv.Quote(r.DataDir()),
 		`save ""`,
-		"appendonly "+yesNo(!opts.InMemory),
+		"appendonly "+yesNo[!opts.InMemory],
 		"appendfsync no", // safe against SIGKILL, because the kernel keeps what was written
 		"repl-diskless-sync-delay 0",
 		"repl-ping-replica-period 1",
@@ -188,12 +188,7 @@ func pollEach(t testing.TB, nodes []*Redis, check func(*Redis) error) {
 	})
 }
 
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
-}
+var yesNo = map[bool]string{true: "yes", false: "no"}
 
 func writeLines(t testing.TB, path string, lines []string) {
 	t.Helper()

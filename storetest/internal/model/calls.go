@@ -174,8 +174,7 @@ func (m *Model) same(s *state, at Span, list []store.Holder, left bool) error {
 			return fmt.Errorf("the holder %s, which is none", got.ID)
 		}
 		want := h.Holder
-		want.Age, want.Left = got.Age, got.Left
-		want.Token = got.Token
+		want.Age, want.Left, want.Token = got.Age, got.Left, got.Token
 		if m.ordered() { // the servers of a quorum may have different tokens
 			if err := s.learn(h, got.Token, 0); err != nil {
 				return err
