@@ -246,17 +246,15 @@ func (s *suite) closeDuring(c *conn, after int, calls []func(ctx context.Context
 		wg.Go(func() {
 			ctx, cancel := s.boundedFor(0)
 			defer cancel()
-			for {
-				err := call(ctx)
+			var err error
+			for err == nil {
+				err = call(ctx)
 				if n.Add(1) == int64(after) {
 					close(enough)
 				}
-				if err != nil {
-					if !errors.Is(err, store.ErrClosed) {
-						s.Errorf("a call in flight at Close: %v, want nil or ErrClosed", err)
-					}
-					return
-				}
+			}
+			if !errors.Is(err, store.ErrClosed) {
+				s.Errorf("a call in flight at Close: %v, want nil or ErrClosed", err)
 			}
 		})
 	}

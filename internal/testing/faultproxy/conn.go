@@ -60,14 +60,10 @@ func (c *conn) dial() (net.Conn, error) {
 	defer cancel()
 	for {
 		server, err := new(net.Dialer).DialContext(ctx, "tcp", c.proxy.server)
-		if err == nil || !patient {
+		if err == nil || !patient || ctx.Err() != nil {
 			return server, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(dialPause):
-		}
+		time.Sleep(dialPause)
 	}
 }
 

@@ -172,21 +172,14 @@ func (p *Process) launch() {
 
 func (p *Process) await() {
 	p.t.Helper()
-	p.mu.Lock()
-	life := p.life
-	p.mu.Unlock()
-	deadline := time.Now().Add(startLimit)
-	for {
+	for deadline := time.Now().Add(startLimit); ; time.Sleep(startInterval) {
 		err := p.prog.ready()
-		if err == nil {
+		switch {
+		case err == nil:
 			return
-		}
-		select {
-		case <-life.Done():
+		case !p.Running():
 			p.t.Fatalf("%s ended while it started; its log ends with:\n%s", p.prog.binary, p.Log())
-		case <-time.After(startInterval):
-		}
-		if time.Now().After(deadline) {
+		case time.Now().After(deadline):
 			p.t.Fatalf("%s does not answer after %v: %v; its log ends with:\n%s", p.prog.binary, startLimit, err, p.Log())
 		}
 	}

@@ -159,13 +159,7 @@ func hasReplicas(r *Redis, n int) error {
 	if err != nil {
 		return err
 	}
-	online := 0
-	for name, value := range info {
-		if strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online") {
-			online++
-		}
-	}
-	if online < n {
+	if online := strings.Count(fmt.Sprint(info), ",state=online,"); online < n {
 		return fmt.Errorf("%d of %d replicas of %s are online", online, n, r.Addr())
 	}
 	return nil
@@ -179,22 +173,17 @@ func knowsAll(s *Redis, replicas, others int) error {
 			return 0, err
 		}
 		for _, server := range value.([]any) {
-			pairs, _ := server.([]any)
-			fields := make(map[any]any)
-			for pair := range slices.Chunk(pairs, 2) {
-				fields[pair[0]] = pair[len(pair)-1]
-			}
-			if fields["flags"] == flags && (link == "" || fields["master-link-status"] == link) {
+			if fields := fmt.Sprint(server); strings.Contains(fields, flags) && strings.Contains(fields, link) {
 				n++
 			}
 		}
 		return n, nil
 	}
-	healthy, err := count("replicas", "slave", "ok")
+	healthy, err := count("replicas", " flags slave ", " master-link-status ok ")
 	if err != nil {
 		return err
 	}
-	alive, err := count("sentinels", "sentinel", "")
+	alive, err := count("sentinels", " flags sentinel ", "")
 	if err == nil && (healthy < replicas || alive < others) {
 		err = fmt.Errorf("%s knows %d of %d replicas and %d of %d other Sentinels", s.Addr(), healthy, replicas, alive, others)
 	}
