@@ -47,14 +47,11 @@ type pivot struct {
 func (r *Report) pivot(pattern string) pivot {
 	p := pivot{cells: make(map[string]map[string]*Row)}
 	selected := regexp.MustCompile(pattern)
+	found := slices.DeleteFunc(slices.Clone(r.Rows), func(row *Row) bool { return !selected.MatchString(row.label()) })
 	figures := make(map[string]bool)
-	var found []*Row
-	for _, row := range r.Rows {
-		if selected.MatchString(row.label()) {
-			_, p.figure = row.who()
-			figures[p.figure] = true
-			found = append(found, row)
-		}
+	for _, row := range found {
+		_, p.figure = row.who()
+		figures[p.figure] = true
 	}
 	for _, row := range found {
 		who, figure := row.who()
