@@ -130,13 +130,11 @@ func builtTools() (dirs []string) {
 // healthy returns an error unless the server has a leader and can write.
 func (e *Etcd) healthy() error {
 	var answer struct{ Health, Reason string }
-	if err := e.Ask("/health", nil, &answer); err != nil {
-		return err
+	err := e.Ask("/health", nil, &answer)
+	if err == nil && answer.Health != "true" {
+		err = fmt.Errorf("%s is not healthy: %s", e.Addr(), answer.Reason)
 	}
-	if answer.Health != "true" {
-		return fmt.Errorf("%s is not healthy: %s", e.Addr(), answer.Reason)
-	}
-	return nil
+	return err
 }
 
 // Ask calls a method of a server, such as "/v3/maintenance/status", or reads a page if request is nil.

@@ -36,8 +36,7 @@ type MariaDB struct{ *Process }
 func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	t.Helper()
 	m := &MariaDB{newProcess(t)}
-	sql := filepath.Join(m.dir, "init.sql")
-	writeLines(t, sql, []string{
+	sql := m.write("init.sql", []string{
 		fmt.Sprintf("CREATE DATABASE IF NOT EXISTS %s;", MariaDBDatabase),
 		fmt.Sprintf("CREATE USER IF NOT EXISTS '%s'@'%%' IDENTIFIED BY '%s';", MariaDBUser, MariaDBPassword),
 		fmt.Sprintf("GRANT ALL ON *.* TO '%s'@'%%' WITH GRANT OPTION;", MariaDBUser),

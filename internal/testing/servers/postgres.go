@@ -45,10 +45,8 @@ func StartPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 		if opts.Password {
 			method = "scram-sha-256"
 		}
-		writeLines(t, filepath.Join(dir, "pg_hba.conf"), []string{
-			"host all,replication postgres 127.0.0.1/32 trust",
-			"host all all 127.0.0.1/32 " + method,
-		})
+		access := "host all,replication postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 " + method + "\n"
+		must(t, os.WriteFile(filepath.Join(dir, "pg_hba.conf"), []byte(access), 0o600))
 		if certs := opts.TLS; certs != nil {
 			for name, from := range map[string]string{"server.crt": certs.CertFile, "server.key": certs.KeyFile} {
 				content, err := os.ReadFile(from)
@@ -177,8 +175,7 @@ func StartPgBouncer(t testing.TB, p *Postgres) *PgBouncer {
 	t.Helper()
 	b := &PgBouncer{newProcess(t)}
 	b.shareDir()
-	path := filepath.Join(b.dir, "pgbouncer.ini")
-	writeLines(t, path, []string{
+	path := b.write("pgbouncer.ini", []string{
 		"[databases]",
 		fmt.Sprintf("* = host=127.0.0.1 port=%d user=postgres", p.Port), // auth_type any needs a user
 		"[pgbouncer]",

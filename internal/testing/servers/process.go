@@ -69,6 +69,14 @@ func (p *Process) prepare(prog program) {
 	p.initialize()
 }
 
+// write writes a file into the folder of a server, and returns its path.
+func (p *Process) write(name string, lines []string) (path string) {
+	p.t.Helper()
+	path = filepath.Join(p.dir, name)
+	must(p.t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	return path
+}
+
 func (p *Process) initialize() {
 	p.t.Helper()
 	must(p.t, os.MkdirAll(p.DataDir(), 0o700))

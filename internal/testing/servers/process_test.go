@@ -33,8 +33,8 @@ func TestServerThatCannotStartFailsTheTestWithTheReason(t *testing.T) {
 }
 
 func TestLongLogIsShownFromTheStartOfALine(t *testing.T) {
-	p := &Process{dir: t.TempDir()}
-	writeLines(t, p.logFile(), append([]string{strings.Repeat("x", 2*logTail)}, "the", "end"))
+	p := &Process{t: t, dir: t.TempDir()}
+	p.write("log", append([]string{strings.Repeat("x", 2*logTail)}, "the", "end"))
 	if got := p.Log(); got != "the\nend" {
 		t.Errorf("the log ends with %q", got)
 	}

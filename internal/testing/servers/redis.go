@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,8 +81,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 		if opts.Password != "" {
 			users = append(users, fmt.Sprintf("user default on >%s ~* &* +@all", opts.Password))
 		}
-		path := filepath.Join(r.dir, "users.acl")
-		writeLines(t, path, append(users, opts.ACL...))
+		path := r.write("users.acl", append(users, opts.ACL...))
 		config = append(config, "aclfile "+strconv.Quote(path))
 	} else if opts.Password != "" {
 		config = append(config, "requirepass "+strconv.Quote(opts.Password))
@@ -92,8 +89,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	if user, password := opts.login(); password != "" {
 		config = append(config, "masterauth "+strconv.Quote(password), "masteruser "+user)
 	}
-	path := filepath.Join(r.dir, "redis.conf")
-	writeLines(t, path, slices.Concat(config, lines, opts.Config))
+	path := r.write("redis.conf", slices.Concat(config, lines, opts.Config))
 	r.prepare(program{
 		binary: "redis-server",
 		args:   []string{path},
@@ -157,11 +153,8 @@ func (r *Redis) Info(section string) (map[string]string, error) {
 // fields parses a reply that consists of lines such as "name:value".
 func (r *Redis) fields(args ...string) (map[string]string, error) {
 	value, err := r.Do(args...)
-	if err != nil {
-		return nil, err
-	}
 	text, _ := value.(string)
-	return parseFields(text, ":"), nil
+	return parseFields(text, ":"), err
 }
 
 // parseFields parses lines that have a name, a separator and a value.
@@ -189,11 +182,6 @@ func pollEach(t testing.TB, nodes []*Redis, check func(*Redis) error) {
 }
 
 var yesNo = map[bool]string{true: "yes", false: "no"}
-
-func writeLines(t testing.TB, path string, lines []string) {
-	t.Helper()
-	must(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
-}
 
 const answerLimit = 5 * time.Second // bounds the wait for one reply, as a server may be stopped
 

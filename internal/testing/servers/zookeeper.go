@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -90,8 +89,7 @@ func newZooKeeper(t testing.TB, id int, peers []string, opts ZooKeeperOptions) *
 		"admin.enableServer=false",
 		"4lw.commands.whitelist=*",
 	}, peers...)
-	path := filepath.Join(z.dir, "zoo.cfg")
-	writeLines(t, path, append(config, opts.Config...))
+	path := z.write("zoo.cfg", append(config, opts.Config...))
 	args := slices.Concat([]string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", // safe against SIGKILL, because the kernel keeps what was written
@@ -102,9 +100,9 @@ func newZooKeeper(t testing.TB, id int, peers []string, opts ZooKeeperOptions) *
 		binary: "java",
 		args:   args,
 		ready:  func() error { _, err := z.Mode(); return err },
-		init: func(data string) {
+		init: func(string) {
 			if id > 0 {
-				writeLines(t, filepath.Join(data, "myid"), []string{fmt.Sprint(id)})
+				z.write("data/myid", []string{fmt.Sprint(id)})
 			}
 		},
 	})
@@ -143,10 +141,7 @@ func (z *ZooKeeper) Mode() (string, error) {
 // Stats returns the fields of mntr, such as "zk_znode_count".
 func (z *ZooKeeper) Stats() (map[string]string, error) {
 	answer, err := z.Word("mntr")
-	if err != nil {
-		return nil, err
-	}
-	return parseFields(answer, "\t"), nil
+	return parseFields(answer, "\t"), err
 }
 
 // Leader returns the leader. It waits for the end of an election.
