@@ -140,7 +140,8 @@ func (e *Etcd) healthy() error {
 // Ask calls a method of a server, such as "/v3/maintenance/status", or reads a page if request is nil.
 func (e *Etcd) Ask(path string, request, answer any) error {
 	certs := cmp.Or(e.opts.TLS, new(Certificates))
-	client := http.Client{Timeout: etcdRequest, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: certs.Config}}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: certs.Config}
+	client := http.Client{Timeout: etcdRequest, Transport: transport}
 	var body bytes.Buffer
 	verb := http.MethodGet
 	if request != nil {
