@@ -65,9 +65,9 @@ type cancellable struct{ context.Context }
 func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
 // suspectAfter is how much time a call must have had before its deadline counts as a sign that the connection is
-// dead. It is longer than a round trip to most servers. The time that has passed is no such sign: a process
-// without CPU time notices a short deadline late, and has not read the replies. A request to take a lock needs
-// suspectLate, because programs choose its deadline, and its Leave, on another connection, could overtake it.
+// dead. It is longer than a round trip to most servers. A process without CPU time notices a short deadline late,
+// and has not read the replies. A request to take a lock goes on after its deadline, and has suspectLate: programs
+// choose that deadline, and a Leave on another connection could overtake the request.
 const (
 	suspectAfter = 100 * time.Millisecond
 	suspectLate  = time.Second
@@ -95,26 +95,23 @@ func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, 
 			return value, err
 		}
 	}
-	caller, least := rediscore.Caller(ctx), suspectAfter
-	if caller != ctx { // a request that may take effect late, and other calls use the connection
-		least = suspectLate
-	}
+	caller, goesOn := rediscore.Caller(ctx)
 	deadline, bounded := caller.Deadline()
-	if !bounded && c.dog == nil { // a batch
-		var cancel context.CancelFunc
+	switch {
+	case !bounded && c.dog == nil: // a batch
 		deadline = begin.Add(callTimeout)
-		caller, cancel = context.WithDeadline(caller, deadline)
-		defer cancel()
+	case bounded && goesOn && deadline.Sub(begin) < suspectLate:
+		deadline = begin.Add(suspectLate)
 	}
-	closeUnanswered := func() {
-		if c.owned != nil && !c.waits && caller.Err() == context.DeadlineExceeded && deadline.Sub(begin) >= least {
-			c.owned.closeUnanswered(begin)
-		}
+	if c.owned != nil && !c.waits && deadline.Sub(begin) >= suspectAfter {
+		timer := time.AfterFunc(time.Until(deadline), func() { c.owned.closeUnanswered(begin) })
+		defer func() {
+			if timer.Stop() && !time.Now().Before(deadline) {
+				c.owned.closeUnanswered(begin)
+			}
+		}()
 	}
-	defer context.AfterFunc(caller, closeUnanswered)() // ctx may last longer
-	value, err = await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
-	closeUnanswered()
-	return value, err
+	return await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
 }
 
 func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Reply {

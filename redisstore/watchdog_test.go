@@ -87,6 +87,12 @@ func (d *deafConn) Close() error {
 	return d.Conn.Close()
 }
 
+// An oddContext cannot be compared.
+type oddContext struct {
+	context.Context
+	_ map[string]string
+}
+
 // Only a single server has a watchdog. The request itself continues when the call has ended.
 func TestACallThatTimesOutLeavesNoSilentConnection(t *testing.T) {
 	t.Parallel()
@@ -105,6 +111,8 @@ func TestACallThatTimesOutLeavesNoSilentConnection(t *testing.T) {
 	s, err := Dial(t.Context(), option, rediscore.Config{})
 	must(t, err)
 	defer s.Close()
+	_, err = s.List(oddContext{Context: t.Context()}, store.Query{Name: "n"})
+	must(t, err)
 	fallSilent := func(name string) *deafConn {
 		suites.Granted(t, s, suites.Request("warm "+name))
 		s.conn.owned.closeIf(func(c *connection) bool {
@@ -122,16 +130,19 @@ func TestACallThatTimesOutLeavesNoSilentConnection(t *testing.T) {
 	}
 	plain, complete := suites.Request("plain"), suites.Queued("complete")
 	complete.Mode = store.Shared
-	for _, req := range []store.Request{plain, complete} {
-		silent := fallSilent(req.Name)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*suspectLate/2)
-		if answer, err := s.Acquire(ctx, req); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s without a reply: %+v, %v, want DeadlineExceeded", req.Name, answer, err)
+	for _, limit := range []time.Duration{suspectLate / 4, 3 * suspectLate / 2} {
+		for _, req := range []store.Request{plain, complete} {
+			req.ID, req.Name = store.NewID(), fmt.Sprint(req.Name, limit)
+			silent := fallSilent(req.Name)
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			if answer, err := s.Acquire(ctx, req); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s without a reply: %+v, %v, want DeadlineExceeded", req.Name, answer, err)
+			}
+			cancel()
+			ended := time.Now()
+			suites.Granted(t, s, req)
+			wantClosed(silent, req.Name, ended)
 		}
-		cancel()
-		ended := time.Now()
-		suites.Granted(t, s, req)
-		wantClosed(silent, req.Name, ended)
 	}
 	silent, begin := fallSilent("batch"), time.Now()
 	var all sync.WaitGroup

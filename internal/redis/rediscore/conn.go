@@ -66,7 +66,8 @@ func (e *ReplicasError) Error() string {
 // ReplicaTimeout returns how long a call may wait for replicas: most of the time that its caller has left.
 func ReplicaTimeout(ctx context.Context) time.Duration {
 	const most = 2 * time.Second
-	if end, ok := Caller(ctx).Deadline(); ok {
+	caller, _ := Caller(ctx)
+	if end, ok := caller.Deadline(); ok {
 		return min(most, max(time.Millisecond, time.Until(end)*3/4))
 	}
 	return most

@@ -47,12 +47,13 @@ type detached struct {
 	caller context.Context
 }
 
-// Caller returns the context of the caller that waits for a call of [Conn], which may end before that of the call.
-func Caller(ctx context.Context) context.Context {
+// Caller returns the context of the caller that waits for a call of [Conn], and whether the call goes on when that
+// context ends.
+func Caller(ctx context.Context) (caller context.Context, goesOn bool) {
 	if d, ok := ctx.(detached); ok {
-		return d.caller
+		return d.caller, true
 	}
-	return ctx
+	return ctx, false
 }
 
 // send makes a call. If ctx ends, a request that takes something for an identity continues, because its reply
