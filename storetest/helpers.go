@@ -70,14 +70,17 @@ func (s *suite) cleanUp() {
 
 // undo removes what the test left behind, on the connection of each claim, unless that is closed.
 func (s *suite) undo() {
-	spare := sync.OnceValue(s.open)
+	var spare *conn // not in a OnceValue, which panics if open ends the test
 	for _, k := range s.claims {
 		if !k.alive {
 			continue
 		}
 		c := k.conn
 		if c.closed {
-			c = spare()
+			if spare == nil {
+				spare = s.open()
+			}
+			c = spare
 		}
 		end := c.Leave
 		if k.kept && s.caps.Features.Has(store.FeatureList) {
