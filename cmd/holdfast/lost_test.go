@@ -93,7 +93,7 @@ func (s *site) hog() {
 
 func TestAJobThatLosesItsLockIsToldAsAskedFor(t *testing.T) {
 	const (
-		cleanUp = `trap 'echo cleaned up; exit 0' TERM USR1; touch "$DIR/began"; sleep 60 & wait`
+		cleanUp = `trap 'echo TERM; exit 0' TERM; trap 'echo USR1; exit 0' USR1; touch "$DIR/began"; sleep 60 & wait`
 		goOn    = `trap 'echo asked' TERM; touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.01; done; echo done`
 	)
 	hog := func(s *site, _ *process) { s.hog() }
@@ -103,8 +103,8 @@ func TestAJobThatLosesItsLockIsToldAsAskedFor(t *testing.T) {
 		out        string
 		says       []string // if nil, stderr is not read
 	}{
-		"a signal":                   {"--signal USR1 --grace 1.2", cleanUp, hog, "cleaned up\n", []string{"sent SIGUSR1 to the job", "the job exited with 0"}},
-		"messages that are not read": {"--grace 1.2", cleanUp, hog, "cleaned up\n", nil},
+		"a signal":                   {"--signal USR1 --grace 1.2", cleanUp, hog, "USR1\n", []string{"sent SIGUSR1 to the job", "the job exited with 0"}},
+		"messages that are not read": {"--grace 1.2", cleanUp, hog, "TERM\n", nil},
 		"kill":                       {"--on-lost kill", goOn, hog, "", []string{"ended by SIGKILL"}},
 		"kill after a break": {"--on-lost kill", goOn, func(s *site, p *process) {
 			id := s.show("a").Holders[0].ID

@@ -108,6 +108,9 @@ func TestUIShowsWhichStoreItIs(t *testing.T) {
 		"the shop":                      {"--title", "the shop"},
 	} {
 		s.ui(func(url string) {
+			if status, _ := get(t, url, "evil.example"); status != http.StatusMisdirectedRequest {
+				t.Errorf("a request for another host, without --host: status %d", status)
+			}
 			_, body := get(t, url, "")
 			for _, want := range []string{"<title>" + title + " – Locks</title>", "<small>" + title + "</small>"} {
 				if !strings.Contains(body, want) {
