@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,7 +59,9 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		s := newIn(t, db)
 		db.SetMaxIdleConns(0)
 		hung.Store(true)
-		defer close(hangs)
+		release := sync.OnceFunc(func() { close(hangs) })
+		defer release()
+		defer time.AfterFunc(time.Minute, release).Stop() // if Close hangs
 		suites.EndInTime(t, s, held)
 		begin := time.Now()
 		if s.Close(); time.Since(begin) > closeTimeout+time.Second {

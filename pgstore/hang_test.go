@@ -83,7 +83,9 @@ func TestEveryCallEndsInTime(t *testing.T) {
 			}
 		}))
 		hung.Store(true)
-		defer close(hangs)
+		release := sync.OnceFunc(func() { close(hangs) })
+		defer release()
+		defer time.AfterFunc(time.Minute, release).Stop() // if Close hangs
 		pgstore.Pool(s).Reset()
 		s.Acquire(t.Context(), suites.Queued("waits")) // so that the store connects to listen
 		check(t, s)
