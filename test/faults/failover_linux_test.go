@@ -62,10 +62,16 @@ func TestAFailoverLosesAGrantThatTheReplicasNeverSawAndTheTokenTellsThemApart(t 
 			h, resource := new(History), new(counter)
 			client := b.open()
 			record(h).must(t, client, "n", longTTL).mustUnlock(t)
-			_, next := grantedTwice(t, h, resource, client, longTTL, part(b))
+			var other *holdfast.Client
+			failOver := part(b)
+			_, next := grantedTwice(t, h, resource, client, longTTL, func() *holdfast.Client { other = failOver(); return other })
 			check(t, h.CheckTokens())
 			check(t, resource.check())
 			next.mustUnlock(t)
+			if b.group != nil {
+				b.close(client) // it may not know the new primary yet
+				b.clean(soon, client, other)
+			}
 		}
 	}
 	on(t, "Sentinel", sentinel, loses(func(b *bed) func() *holdfast.Client {

@@ -123,6 +123,7 @@ func (h *hunt) startLoop(names int, ttl time.Duration, hands, cancelled int) *lo
 					lease, err := c.Lock(call, fmt.Sprint("loop", rand.N(names)))
 					cancel()
 					if took := time.Since(begin); patient && err != nil && ctx.Err() == nil {
+						h.t.Logf("Lock: %v", err)
 						l.note(limit)
 					} else if patient {
 						l.note(took)
