@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,6 +87,7 @@ func TestZooKeeperWhoseServersFail(t *testing.T) {
 			survivesRestart(t, b, func() { d.Restart(d.Nodes...) })
 		}},
 		{"all hang beyond the TTL", zooSession, func(t *testing.T, d *divided, b *bed) { endsOnHung(t, b, d.Nodes) }},
+		{"one hangs and another is used", zooSession, oneHangs},
 		{"a quorum is lost and nothing is granted", zooSession, func(t *testing.T, d *divided, b *bed) {
 			endsWithout(t, b, func() { d.kill(d.Nodes[0]); d.kill(d.Nodes[1]) }, func() { d.revive(d.Nodes[:2]...) })
 		}},
@@ -116,6 +118,25 @@ func leaderKilled(t *testing.T, d *divided, b *bed) {
 	holder.mustUnlock(t)
 	b.close(client)
 	stop()
+}
+
+func oneHangs(t *testing.T, d *divided, b *bed) {
+	h := new(History)
+	client, w := b.openBy()
+	held := record(h).must(t, client, "held", longTTL)
+	over := held.watch()
+	used := slices.IndexFunc(w, func(p *faultproxy.Proxy) bool { return p.Open() > 0 })
+	d.Nodes[used].Stop()
+	// Check L. The client needs time to reconnect, and an election takes time if the leader
+	// hangs.
+	next := record(h).later(t, t.Context(), client, "n", longTTL, patient).get(soon)
+	check(t, retry(func() error { return held.Renew(t.Context()) }))
+	d.Nodes[used].Continue()
+	held.mustLive(t, over)
+	held.mustUnlock(t)
+	next.mustUnlock(t)
+	check(t, h.Check())
+	b.clean(soon, client)
 }
 
 func minorityCutOff(t *testing.T, d *divided, b *bed) {
