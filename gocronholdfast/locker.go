@@ -29,11 +29,15 @@ type Locker struct {
 // shortest interval between two ticks, or ticks are skipped. Hosts with a DurationJob count from
 // their own start, so give them a common gocron.WithStartAt, or a splay that is nearly the interval.
 //
-// NewLocker returns an error that matches holdfast.ErrInvalid unless splay is above zero. The options
+// NewLocker returns an error that matches holdfast.ErrInvalid unless splay is above zero, and one that matches
+// holdfast.ErrUnsupported if the store cannot keep names closed. The options
 // apply to every lock. Wait and Retry are not possible, because a job is skipped if its lock is not free.
 func NewLocker(c *holdfast.Client, splay time.Duration, opts ...holdfast.CallOption) (*Locker, error) {
 	if err := store.CheckTime("splay", splay); err != nil {
 		return nil, fmt.Errorf("holdfast: locker of gocron: %w", err)
+	}
+	if !c.Capabilities().Features.Has(store.FeatureKeep) {
+		return nil, fmt.Errorf("holdfast: locker of gocron: %w: the store cannot keep names closed", holdfast.ErrUnsupported)
 	}
 	return &Locker{c: c, opts: append([]holdfast.CallOption{holdfast.MinHold(splay)}, opts...)}, nil
 }
@@ -53,7 +57,8 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 // Context returns a context for the work of a job. It ends with parent, the context that gocron passes
 // to the job, and with the lock: if that is lost, the cause matches holdfast.ErrLost. It carries the
 // lease, so holdfast.TokenFrom returns the fencing token. If this Locker does not hold the lock of the
-// job, the context has already ended, with a cause that matches holdfast.ErrNotHeld.
+// job, the context has already ended, with a cause that matches holdfast.ErrNotHeld. Call it once, when the
+// job begins: a job that has lost its lock could later get the context of the next run.
 func (l *Locker) Context(parent context.Context, job string) context.Context {
 	if lease, ok := l.leases.Load(job); ok {
 		return lease.(*holdfast.Lease).Context(parent)

@@ -13,7 +13,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/gocronholdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 func TestAFastJobRunsOnceATickOnHostsWithDifferentClocks(t *testing.T) {
@@ -93,6 +95,23 @@ func TestAJobThatHasLostItsLockLeavesTheNextRunAlone(t *testing.T) {
 			t.Errorf("a context outside of the job ended with %v, want ErrNotHeld", err)
 		}
 	})
+}
+
+// A withoutKeep is a store that cannot keep names closed.
+type withoutKeep struct{ store.Store }
+
+func (w withoutKeep) Capabilities() store.Capabilities {
+	c := w.Store.Capabilities()
+	c.Features &^= store.FeatureKeep
+	return c
+}
+
+// Otherwise all its locks would fail, and no job would run.
+func TestALockerOnAStoreThatCannotKeepNamesClosedIsRefused(t *testing.T) {
+	c := newClient(t, withoutKeep{memstore.New()})
+	if _, err := gocronholdfast.NewLocker(c, time.Second); !errors.Is(err, holdfast.ErrUnsupported) {
+		t.Errorf("%v, want ErrUnsupported", err)
+	}
 }
 
 func TestShutdownOfTheSchedulerReleasesTheLock(t *testing.T) {
