@@ -29,7 +29,7 @@ const (
 	breakLimit = 10 * time.Second
 	clockCheck = "store.clock" // the finding about the clocks of the store and of this host
 	healthAge  = time.Second   // how long a result of the health check is reused
-	notHeld    = "This grant no longer holds the lock. Nothing was released."
+	notHeld    = "This grant no longer holds the lock. This request released nothing."
 )
 
 //go:embed static
@@ -50,6 +50,7 @@ type handler struct {
 	client  *holdfast.Client
 	watcher *watcher
 	streams chan struct{} // one value for each browser that receives a stream
+	servers sync.Map      // of *http.Server: see shutdown
 
 	healthMu sync.Mutex // held during the call to the store, so that concurrent requests share one call
 	healthAt time.Time
@@ -288,7 +289,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	control := http.NewResponseController(w)
+	control, ends := http.NewResponseController(w), h.shutdown(r)
 	for {
 		s, next := h.watcher.look()
 		if s != nil {
@@ -309,8 +310,24 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		case <-next:
 		case <-r.Context().Done():
 			return
+		case <-ends:
+			return
 		}
 	}
+}
+
+// shutdown returns a channel that is closed when the server of a request shuts down, which waits for streams.
+func (h *handler) shutdown(r *http.Request) <-chan struct{} {
+	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if !ok {
+		return nil
+	}
+	ends := make(chan struct{})
+	known, found := h.servers.LoadOrStore(server, ends)
+	if !found {
+		server.RegisterOnShutdown(sync.OnceFunc(func() { close(ends) }))
+	}
+	return known.(chan struct{})
 }
 
 // lineEnds replaces the line ends of server-sent events by one that the stream handles. A carriage
@@ -417,8 +434,12 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request, user string) {
 	if err != nil {
 		what, status, p.Message = "holdfast: forced release failed", http.StatusBadGateway, err.Error()
 	}
-	if errors.Is(err, holdfast.ErrNotHeld) {
+	switch {
+	case errors.Is(err, holdfast.ErrNotHeld):
 		status, p.Message = http.StatusConflict, notHeld
+	case errors.Is(err, holdfast.ErrUnavailable):
+		what = "holdfast: not known whether a lock was released by force"
+		p.Message = "It is not known whether the lock was released. If it was, its holder may still be running: " + p.Message
 	}
 	h.logger.Warn(what, "name", name, "id", id.String(), "user", user, "from", r.RemoteAddr, "reason", reason, "error", err)
 	h.render(w, status, "message", p)

@@ -2,8 +2,10 @@ package inspect_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -153,6 +155,28 @@ func TestAReleaseIsFinishedIfTheBrowserGoesAway(t *testing.T) {
 	})
 }
 
+// The reply of the store is lost.
+func TestAReleaseOfUnknownOutcomeIsNotReportedAsFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		s, h := newFakeStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }), inspect.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		req := acquire(t, s.Store, store.Request{Name: "job"})
+		s.breaking = func(ctx context.Context) error {
+			s.Store.Break(ctx, "job", req.ID)
+			return errors.New("connection reset")
+		}
+		form := url.Values{"name": {"job"}, "id": {req.ID.String()}, "typed": {"job"}, "reason": {"stuck"}}
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/break", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.SetBasicAuth("ann", "x")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if body := w.Body.String(); !strings.Contains(body, "not known whether the lock was released") || strings.Contains(log.String(), "failed") {
+			t.Errorf("%s\nThe log: %s", body, &log)
+		}
+	})
+}
+
 // A client can keep a connection busy by a body that it sends slowly, whether the page wants one or
 // not.
 func TestABodyThatIsTrickledIsDropped(t *testing.T) {
@@ -261,12 +285,12 @@ func TestProblemsOfTheStoreAreShown(t *testing.T) {
 		runs.Add(1)
 		return []store.Finding{
 			{ID: "store.clock", Found: "2 ms ahead"},
-			{ID: "redis.eviction", Level: store.LevelFailure, Found: "allkeys-lru <b>", Risk: "locks vanish", Remedy: "set noeviction"},
+			{ID: "redis.eviction", Node: "node2", Level: store.LevelFailure, Found: "allkeys-lru <b>", Risk: "locks vanish", Remedy: "set noeviction"},
 			{ID: "redis.version", Found: "7.0.15"},
 		}
 	}))
 	body := s.eventually("", "redis.eviction")
-	for _, want := range []string{"clock: 2 ms ahead", "allkeys-lru &lt;b&gt;", "locks vanish", "set noeviction"} {
+	for _, want := range []string{"clock: 2 ms ahead", "node2: allkeys-lru &lt;b&gt;", "locks vanish", "set noeviction"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q in:\n%s", want, body)
 		}

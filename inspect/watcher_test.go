@@ -179,6 +179,19 @@ func TestAStreamOfHTTP2OutlivesAPause(t *testing.T) {
 	}
 }
 
+// Shutdown waits until all connections are idle.
+func TestAServerThatShutsDownEndsItsStreams(t *testing.T) {
+	_, h := newFakeStore(t, 0)
+	server := httptest.NewServer(h)
+	defer server.Close()
+	reply, err := server.Client().Get(server.URL + "/events")
+	must(t, err)
+	defer reply.Body.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	must(t, server.Config.Shutdown(ctx))
+}
+
 // A pipes listener accepts the other ends of pipes. Unlike TCP, a pipe has no buffer, and works in
 // fake time.
 type pipes chan net.Conn

@@ -42,7 +42,8 @@
       const reply = await fetch(location.href, { headers: { Accept: 'text/html' } });
       const page = new DOMParser().parseFromString(await reply.text(), 'text/html');
       const part = page.getElementById('live');
-      if (part && timer) show(part.innerHTML);
+      if (!part) lost();
+      else if (timer) show(part.innerHTML);
     } catch { lost(); }
     if (timer) timer = setTimeout(poll, 5000);
   };
