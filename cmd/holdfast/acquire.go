@@ -85,7 +85,7 @@ func (o *lockOptions) acquireAndPrint(json bool) (err error) {
 		complain("%s; renew the lock before that time is over", text)
 	}
 	if json {
-		return outputJSON(grantJSON{o.name, lease.ID().String(), lease.Token(), c.Owner(), lease.Deadline().Round(0)})
+		return outputJSON(grantJSON{o.name, lease.ID().String(), lease.Token(), c.Owner(), wall(lease.Deadline())})
 	}
 	return output(exportLines(lockVars(lease, lease.Deadline(), c.Owner())...))
 }

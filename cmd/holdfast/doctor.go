@@ -42,6 +42,7 @@ failures, 69 if the store cannot be reached.`,
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
 			ctx := context.Background()
+			st.ttl = ttl
 			return st.withStore(ctx, "", func(s *ttlStore) error {
 				findings := doctor.Run(ctx, s.Store, ttl)
 				if err := reportFindings(findings, json, problems); err != nil {

@@ -166,18 +166,13 @@ func (h *holding) look() {
 
 // whyNotRenewed returns why the job has to end before the deadline.
 func (h *holding) whyNotRenewed() error {
-	if h.overMaxHold() {
+	if h.maxHold > 0 && h.deadline().Before(h.lease.Deadline()) {
 		return fmt.Errorf("it was held for the %v of --max-hold", h.maxHold)
 	}
 	if failure := h.failure.Load(); failure != nil {
 		return fmt.Errorf("it could not be renewed in time: %w", *failure)
 	}
 	return errors.New("it could not be renewed in time")
-}
-
-// overMaxHold reports whether the job has to end because of --max-hold, not because of the store.
-func (h *holding) overMaxHold() bool {
-	return h.maxHold > 0 && (h.deadline().Before(h.lease.Deadline()) || strings.Contains(fmt.Sprint(h.lost), "MaxHold is over"))
 }
 
 func (h *holding) leaseEnded() {
@@ -305,7 +300,7 @@ func (h *holding) signalName() string {
 // matter: a job that may have overlapped with another has not succeeded.
 func (h *holding) sayLost(how string) int {
 	code, advice := exitLost, "check the store, then start the job again"
-	if h.overMaxHold() {
+	if text := h.lost.Error(); strings.Contains(text, "--max-hold") || strings.Contains(text, "MaxHold is over") {
 		advice = "allow it more time with --max-hold, or make the job shorter"
 	}
 	h.report.tell(event{Event: "lost", Token: h.lease.Token(), Code: &code, Signal: h.signalName()},

@@ -171,6 +171,9 @@ func jobEnv(l *holdfast.Lease, deadline time.Time, owner string) []string {
 	return append(env, ours...)
 }
 
+// wall returns a time on the clock of the host as it is now. It may have been set since the program began.
+func wall(t time.Time) time.Time { return time.Now().Add(time.Until(t)).Round(0) }
+
 // lockVars returns the environment variables that describe a held lock.
 func lockVars(l *holdfast.Lease, deadline time.Time, owner string) []string {
 	return []string{
@@ -178,6 +181,6 @@ func lockVars(l *holdfast.Lease, deadline time.Time, owner string) []string {
 		"HOLDFAST_ID=" + l.ID().String(),
 		fmt.Sprint("HOLDFAST_TOKEN=", l.Token()),
 		"HOLDFAST_OWNER=" + owner,
-		fmt.Sprint("HOLDFAST_DEADLINE=", deadline.Unix()),
+		fmt.Sprint("HOLDFAST_DEADLINE=", wall(deadline).Unix()),
 	}
 }

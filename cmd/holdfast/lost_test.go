@@ -106,14 +106,14 @@ func TestAJobThatLosesItsLockIsToldAsAskedFor(t *testing.T) {
 		"a signal":                   {"--signal USR1 --grace 1.2", cleanUp, hog, "USR1\n", []string{"sent SIGUSR1 to the job", "the job exited with 0"}},
 		"messages that are not read": {"--grace 1.2", cleanUp, hog, "TERM\n", nil},
 		"kill":                       {"--on-lost kill", goOn, hog, "", []string{"ended by SIGKILL"}},
-		"kill after a break": {"--on-lost kill", goOn, func(s *site, p *process) {
+		"kill after a break": {"--on-lost kill --max-hold 6s", goOn, func(s *site, p *process) {
 			id := s.show("a").Holders[0].ID
 			brk := s.run("break", "a", "--id", id)
 			brk.wantCode(0)
 			brk.wantErr(`broke "a"`, "its former holder may still be running")
 			p.wantCode(79)
 			s.run("break", "a", "--id", id).wantCode(79)
-		}, "", []string{"forcibly released", "ended by SIGKILL"}},
+		}, "", []string{"forcibly released", "ended by SIGKILL", "check the store"}},
 		"warn": {"--on-lost warn", goOn, func(s *site, p *process) {
 			s.hog()
 			until(s.t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job continues without it") })

@@ -118,7 +118,7 @@ func (r *runner) acquireLock() int {
 			r.failure.Store(nil)
 			waited := time.Since(begin)
 			r.useGranted()
-			end := r.deadline()
+			end := wall(r.deadline())
 			r.report.note(event{Event: "acquired", Token: r.lease.Token(), ID: r.lease.ID().String(), Waited: seconds(waited), End: &end},
 				"acquired %q after %s, token %d", r.name, waited.Round(time.Microsecond), r.lease.Token())
 			return 0

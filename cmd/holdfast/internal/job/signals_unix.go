@@ -39,10 +39,10 @@ func SurviveWrites() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGXFSZ)
 }
 
-// Ends reports whether a signal asks a program to end, and its number.
+// Ends reports whether a signal asks a program to end, and its number. SIGINFO, which BSD has for Ctrl-T, does not.
 func Ends(sig os.Signal) (int, bool) {
 	s, ok := sig.(syscall.Signal)
-	return int(s), ok && s != syscall.SIGWINCH && s != syscall.SIGCONT && s != syscall.SIGTSTP
+	return int(s), ok && s != syscall.SIGWINCH && s != syscall.SIGCONT && s != syscall.SIGTSTP && unix.SignalName(s) != "SIGINFO"
 }
 
 // ParseSignal parses TERM or SIGTERM.

@@ -260,7 +260,7 @@ func (j *Job) guardChanged(g *guard, status syscall.WaitStatus) {
 	close(g.gone)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.guard == g && status.Signaled() {
+	if j.guard == g && status.ExitStatus() != 0 { // -1 after a signal
 		j.guard = nil
 		g.close()
 		j.Events <- Event{Kind: Unguarded}
