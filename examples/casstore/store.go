@@ -27,8 +27,11 @@ type Server interface {
 	Next(ctx context.Context, floor int64) (int64, error)
 }
 
+const format = 1 // of the values; that of a later one that this program cannot read is higher
+
 // A grant is the value of a name that is held. All times are on the clock of the server.
 type grant struct {
+	V           int // format
 	ID          store.ID
 	Owner, Meta string
 	Token       int64
@@ -65,8 +68,8 @@ func (s *Store) change(ctx context.Context, name string, decide func(old *grant,
 		}
 		var old *grant
 		if value != "" {
-			if err := json.Unmarshal([]byte(value), &old); err != nil {
-				return err
+			if err := json.Unmarshal([]byte(value), &old); err != nil || old.V != format {
+				return store.UnknownFormat("cas store: value of " + name)
 			}
 			if old.Ends <= now {
 				old = nil
@@ -110,7 +113,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 			if err != nil {
 				return nil, err
 			}
-			old = &grant{ID: req.ID, Owner: req.Owner, Meta: req.Meta, Since: now, Token: token}
+			old = &grant{V: format, ID: req.ID, Owner: req.Owner, Meta: req.Meta, Since: now, Token: token}
 		case old.ID != req.ID:
 			holder := store.Holder{
 				ID: old.ID, Owner: old.Owner, Meta: old.Meta, Mode: store.Exclusive, Weight: 1,
@@ -144,13 +147,12 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	for _, r := range grants {
-		if r.Mode != store.Exclusive {
-			return nil, fmt.Errorf("%w: exclusive locks only", store.ErrUnsupported)
-		}
-	}
 	out := make([]store.Renewed, len(grants))
 	for i, r := range grants {
+		if r.Mode != store.Exclusive {
+			out[i].Err = fmt.Errorf("%w: exclusive locks only", store.ErrUnsupported)
+			continue
+		}
 		err := s.change(ctx, r.Name, func(old *grant, now time.Duration) (*grant, error) {
 			out[i] = store.Renewed{Status: store.Gone}
 			if old == nil || old.ID != r.ID {
