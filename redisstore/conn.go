@@ -75,8 +75,7 @@ const (
 
 // call runs fn with a context for the library. It returns when ctx ends, although the library does not honor
 // a context while it connects for another call or asks a Cluster for its slots. If a call reaches its caller's
-// deadline, connections that have been silent since it began are closed, so that the next call gets another
-// one.
+// deadline, connections that have been silent since it began are closed, so that the next call gets another.
 func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, error)) (value T, err error) {
 	if c.dog != nil {
 		defer c.dog.end(c.dog.begin())

@@ -33,8 +33,8 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	known := func(r store.Renewed) bool { return r.Err == nil }
 	if len(grants) > 0 && !slices.ContainsFunc(outcomes, known) {
-		general := func(r store.Renewed) bool { return !errors.Is(r.Err, store.ErrInvalid) }
-		return nil, outcomes[max(0, slices.IndexFunc(outcomes, general))].Err
+		server := slices.IndexFunc(outcomes, func(r store.Renewed) bool { return !errors.Is(r.Err, store.ErrInvalid) })
+		return nil, outcomes[max(0, server)].Err
 	}
 	return outcomes, nil
 }
