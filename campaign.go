@@ -54,7 +54,7 @@ func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 		return Holder{}, err
 	}
 	if len(info.Holders) == 0 || info.Holders[0].State != store.Held {
-		return Holder{}, fail("leader", name, fmt.Errorf("%w: nobody leads", ErrNotHeld))
+		return Holder{}, fail("leader", name, fmt.Errorf("%w: there is no leader", ErrNotHeld))
 	}
 	return info.Holders[0], nil
 }

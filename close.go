@@ -25,7 +25,7 @@ const (
 
 // Close ends all waits with ErrClosed, ends and releases all leases, cancels their contexts, waits for
 // calls and background work in progress, and closes the store if Open opened it. It takes at most
-// about 6 seconds: if the store does not answer, the locks free themselves after their TTL, and Close
+// about 6 seconds: if the store does not answer, the locks expire with their TTL, and Close
 // returns ErrUnavailable. A second Close does nothing.
 func (c *Client) Close() error {
 	if !c.life.Shut() {
@@ -95,7 +95,7 @@ func (c *Client) releaseAll(ended *[]*hold, released *atomic.Int64) error {
 		}
 	})
 	if n := failed.Load(); n > 0 {
-		return unavailable(fmt.Sprintf("%d of %d locks not released, they free themselves after their TTL", n, len(mine)), *last.Load())
+		return unavailable(fmt.Sprintf("%d of %d locks not released; they expire with their TTL", n, len(mine)), *last.Load())
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type LeaseSet struct {
 func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption) (*LeaseSet, error) {
 	const op = "lock all"
 	if len(names) == 0 {
-		return nil, fail(op, "", fmt.Errorf("%w: no names: give at least one", ErrInvalid))
+		return nil, fail(op, "", fmt.Errorf("%w: there are no names", ErrInvalid))
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 	for i, name := range sorted { // check all names before the first one is locked
