@@ -60,9 +60,8 @@
 // # Tokens
 //
 // A token is the revision of the granting write times 1024. The next grant has a later revision, whatever
-// happened to the servers. The 1023 tokens in between are for hand-overs within a process. If a request asks
-// for tokens above some number, for example because the tokens came from another store before, an offset is
-// added from then on. It is kept in PREFIX/floor forever. Tokens stay below 2^53 for 2^43 revisions, that is
+// happened to the servers. The 1023 tokens in between are for hand-overs within a process. If a program that
+// uses the store directly asks for tokens above some number, an offset is added from then on. It is kept in PREFIX/floor forever. Tokens stay below 2^53 for 2^43 revisions, that is
 // for 28 years at ten thousand writes a second.
 //
 // # Keys

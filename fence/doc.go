@@ -1,5 +1,5 @@
-// Package fence is the resource's side of fencing tokens: it refuses writes of a holder whose
-// lease is over.
+// Package fence is the resource's side of fencing tokens: it refuses the writes of a holder after a newer
+// holder has shown its token.
 //
 // No lock can stop a holder that is paused (by the garbage collector, a stopped virtual machine or a slow
 // disk) until after the end of its lease and then continues to write. The holder does not know yet that it

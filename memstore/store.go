@@ -1,5 +1,6 @@
 // Package memstore keeps locks in the memory of this process. It is meant for tests and for
-// programs that run as a single process, and it is the reference for all other stores.
+// programs that run as a single process, and it is the reference for all other stores. [New] returns a
+// store of its own. The URL "memory:NAME" opens one that all handles with that URL in this process share.
 //
 // Its promises hold within one process: others do not see its locks, and nothing survives its end, not
 // even tokens. Nor do locks, kept records and tokens of a URL survive the close of its last handle, so keep

@@ -68,9 +68,9 @@
 // # Waiting
 //
 // MySQL cannot notify a client, so a store with waiters polls, with one statement for all waiters
-// that are due: the first waiter every 2 ms at first, the waiters behind it less often, and all of
-// them less often the longer the queue does not move. A waiter learns of its turn after at most about
-// a sixteenth of the time that it has had its place, and at most two and a half seconds.
+// that are due. The first waiter polls every 2 ms, the others less often. All of them slow down while
+// the queue does not move. A waiter learns of its turn after about a sixteenth of the time that it has
+// had its place, and after two and a half seconds at most.
 //
 // A waiter that dies keeps its place for five seconds. Waiters that only keep their places do not delay
 // the renewals of the holder. A call on a contended name reads all its waiters: hundreds of waiting

@@ -9,6 +9,7 @@
 // With rediss instead of redis, all connections use TLS. Parameters, after a question mark:
 //
 //	replicas=N                      a grant counts only when N replicas have it; not for a quorum
+//	timeout=500ms, restart=30s      quorum only: limit of a call to a node, and how long a restarted one does not count
 //	ca=FILE, cert=FILE, key=FILE    TLS: authorities, client certificate and its key, in PEM
 //	servername=NAME                 TLS: the name in the server's certificate
 //	sentinel-user=, sentinel-password=   login for the Sentinels, if they require one
@@ -24,8 +25,8 @@
 // On one server, locks exclude each other between all clients, in every mode, and waiters are served in order
 // of arrival. A name never has two live grants that exclude each other if
 //
-//   - the server does not lose data within a TTL, as by a restart without an append-only file, or by a power
-//     cut before that was written to disk;
+//   - the server keeps its data for at least a TTL. A restart without an append-only file loses it, and so does
+//     a power cut before the file is written to disk;
 //   - it evicts nothing: maxmemory-policy noeviction. The volatile policies evict locks, because locks have a
 //     TTL;
 //   - its wall clock is not changed by more than a lease's margin: a twentieth of its TTL, and at most a

@@ -1,5 +1,5 @@
-// Package sqlfence refuses the writes of a holder whose lease is over, in the database that it writes to. See
-// package fence for what fencing tokens are and why a lock alone cannot do this.
+// Package sqlfence refuses the writes of a holder after a newer holder has shown its token, in the database
+// that it writes to. See package fence for what fencing tokens are and why a lock alone cannot do this.
 //
 // A small table in the same database has the highest token seen for each resource. The holder checks its
 // token against that table in the transaction that writes:
