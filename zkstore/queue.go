@@ -302,11 +302,8 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 // and has no waiter in front.
 func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []standing, err error) {
 	for most = min(most, len(q.nodes)); n < most; {
-		end := most
-		if n == 0 {
-			end = 1 // it may be the only holder
-		}
-		recs, err := s.read(ctx, q, q.nodes[n:end]...)
+		// The first node often belongs to the only holder, or to one that has just left.
+		recs, err := s.read(ctx, q, q.nodes[n:min(2*n+1, most)]...)
 		if err != nil {
 			return 0, nil, err
 		}
