@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -48,6 +49,35 @@ func TestQueuedCallsKeepTheirConnection(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// The server is busy for longer than one of two calls can wait.
+func TestAShortDeadlineDoesNotCloseTheConnectionOfOtherCalls(t *testing.T) {
+	t.Parallel()
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	option := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
+	s, err := Dial(t.Context(), option, rediscore.Config{})
+	must(t, err)
+	defer s.Close()
+	suites.Granted(t, s, suites.Request("warm"))
+	s.conn.owned.closeIf(func(c *connection) bool {
+		c.trip.Store(1)
+		return false
+	})
+	var other sync.WaitGroup
+	other.Go(func() {
+		call := rediscore.Call{Command: "EVAL", Args: []string{busy, "0", "800"}}
+		if reply := s.conn.Run(t.Context(), call)[0]; reply.Err != nil {
+			t.Errorf("a call without a deadline: %v", reply.Err)
+		}
+	})
+	time.Sleep(100 * time.Millisecond) // for the server to read that call
+	ctx, cancel := context.WithTimeout(t.Context(), 3*suspectAfter/2)
+	defer cancel()
+	if answer, err := s.Acquire(ctx, suites.Request("n")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%+v, %v, want DeadlineExceeded", answer, err)
+	}
+	other.Wait()
 }
 
 // After a pause of the process, a reply may have arrived that was not read yet.

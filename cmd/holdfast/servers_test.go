@@ -88,6 +88,10 @@ func TestAShortenedTTLIsReported(t *testing.T) {
 	if p.out.String() != "done\n" {
 		t.Errorf("stdout: %q, want the job to run to completion", &p.out)
 	}
+	p = s.run("doctor", "--problems", "--ttl", "5m")
+	if !strings.Contains(p.out.String(), "zookeeper.session") {
+		t.Errorf("doctor says nothing of the session: %s", &p.out)
+	}
 	p = s.run("run", "b", "--", "true") // with the default TTL of 30 s
 	p.wantCode(0)
 	if p.err.String() != "" {
