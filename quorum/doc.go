@@ -13,7 +13,7 @@
 //     each other their lists through the nodes, under the name holdfast:quorum:clients. A list that does
 //     not fit those of others is refused, unless the others are idle.
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not answer,
-//     and after it lost data or its clock was set ahead, until all grants that it had then are over. A loss
+//     and after it lost data or its clock was set ahead, until all grants that it had then have ended. A loss
 //     without a restart, such as by FLUSHALL, is not noticed, so it must not happen at a node whose vote a
 //     lease needs. A lease usually has all votes after a few milliseconds.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. They may show
@@ -31,9 +31,9 @@
 //     majority has decided it, and the rest is finished in the background. Only grants of nodes that have
 //     been up for the restart delay count (rule Young). Fewer grants than a majority are not a lease (rule
 //     Majority): the request is refused if a majority of nodes answered, and has failed otherwise.
-//  2. The token t of the lease is the majority-th smallest first token. It is not below the first
-//     token of any of the nodes that it relies on (rule Above). It counts when a majority of those nodes
-//     has recorded it (rule Recorded). Nodes that have seen the same requests choose the same tokens.
+//  2. The token t of the lease is the majority-th smallest first token. It counts when a majority of all
+//     nodes has granted a first token not above t (rule Above) and has recorded t (rule Recorded): the lease
+//     relies on these nodes. Nodes that have seen the same requests choose the same tokens.
 //     To make the others choose them too, the request asks for tokens above the last one that this client
 //     got for the name, which a majority has recorded. Then one round trip is usually enough.
 //  3. Otherwise the client waits for the other replies, for as long again as it took so far, and at
@@ -51,9 +51,10 @@
 //
 // A renewal goes to all nodes, and only nodes that gave the lease their vote count. The lease is extended if
 // a majority of all nodes extended it, and gone if more than N - majority have lost it (rule Renewal).
-// Otherwise the outcome is unknown, and the client tries again until the lease is over. Nodes without the
-// grant get it in the background, unless the lease may have lost its majority. A lease that is over when
-// the replies arrive is neither renewed nor repaired (rule Over): another one may have been granted since.
+// Otherwise the outcome is unknown, and the client tries again until the lease ends. Nodes without the
+// grant get it in the background, unless the lease may have lost its majority. Their votes count for this
+// lease at once, even if they have just restarted. A lease that has ended when the replies arrive is neither
+// renewed nor repaired (rule Over): another one may have been granted since.
 //
 // A release goes to all nodes, and returns when a majority no longer has the grant. With Keep, a majority
 // must have the kept record; nodes without a vote are first asked to vote. If the lease turns out to be
@@ -65,10 +66,10 @@
 // Messages that create or end a vote are sent one after the other for each identity and node: the next one
 // is sent when the previous one was answered or has failed. A vote that is about to be given back does not count
 // (rule Voted). A message that ends a vote and was not answered may be executed at any time, so the client
-// does not use that node for that identity (rule Order). It repeats the message until the node answers, and
-// for a minute after the last message that the node may execute late, but for at most 10 minutes in all. If
-// the caller repeats a release, the answer of the node counts at once, and so does a record that an earlier
-// call has kept. A request that was never sent is not undone.
+// does not use that node for that identity (rule Order). It repeats the message until the node answers. If the
+// node may still execute an earlier message, the client goes on until a minute after that message, but for at
+// most 10 minutes in all. If the caller repeats a release, the answer of the node counts at once, and so does a
+// record that an earlier call has kept. A request that was never sent is not undone.
 //
 // Messages of one client about one name to one node are sent in order, too. The client stops waiting
 // for a call after twice its time limit. Its name does not use the node until the call returns.

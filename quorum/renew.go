@@ -17,9 +17,9 @@ var (
 	errDowngrade = fmt.Errorf("%w: a quorum has exclusive locks only, a lease cannot step down to shared mode", store.ErrUnsupported)
 )
 
-// Renew extends grants on a majority of the nodes; see [store.Store]. Every grant has an outcome
-// of its own, and the nodes are not asked for invalid renewals. Nodes that do not have a grant, for example because they have restarted, get it in
-// the background. A lease that is over is gone, even if nodes have not noticed that yet.
+// Renew extends grants on a majority of the nodes; see [store.Store]. Every grant has an outcome of its own, and
+// the nodes are not asked for invalid renewals. Nodes that do not have a grant, for example because they have
+// restarted, get it in the background. A lease that has ended is gone, even if nodes have not noticed that yet.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.life.EnterCall(ctx); err != nil {
 		return nil, err

@@ -128,8 +128,8 @@ func renewed(nodes, extended, gone int) store.Status {
 // A lease that is over may not, because another lease may have been granted since.
 func isValid(now, until time.Duration) bool { return now < until }
 
-// isOld applies the rule Young. It reports whether the grants of a node count, whose server has
-// been up for that long.
+// isOld applies the rule Young. It reports whether the grants of a node count when its server has been up for
+// that long.
 func isOld(uptime, delay time.Duration) bool { return uptime >= delay }
 
 // drift is the constant part of the difference that is allowed between clocks. The other part is
