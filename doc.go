@@ -28,7 +28,7 @@
 // # What is not promised
 //
 // A holder that is paused (a stopped process, a suspended machine, a long garbage collection) and
-// acts after its lease is over does not know that. No lock can prevent it. Send [Lease.Token] to
+// acts after its lease has ended does not know that. No lock can prevent it. Send [Lease.Token] to
 // the resource and let the resource refuse lower tokens: package fence has the resource's side.
 //
 // The holder of a lease that is broken by force ([Client.Break]) learns it at its next renewal.

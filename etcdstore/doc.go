@@ -19,7 +19,7 @@
 // arrival. Under the conditions below, this holds while a minority of the servers is down, cut off or replaced,
 // and through changes of the leader. Every decision is a write that a majority has on disk, and it is made only
 // if the keys that it was based on have not changed. A minority grants nothing. When more than half of the
-// servers are gone, nothing is granted or renewed, and holders learn in time that their lease is over.
+// servers are gone, nothing is granted or renewed, and holders learn in time that their lease has ended.
 //
 // Two grants of one name that exclude each other are never live at the same time, provided that
 //
@@ -32,8 +32,8 @@
 //     machine that was paused, or by a disk that hung. A leader that continues after another one was elected
 //     may end all leases that the other one has renewed, before it notices (etcd-io/etcd issue 15247). That
 //     happened in 5 of 20 attempts with etcd 3.6.16. The next waiter then gets the lock, with a higher token,
-//     and the holder learns of it at its next renewal. A server that was killed, restarted or cut off does no
-//     such harm;
+//     and the holder learns of it at its next renewal. A server that was killed, restarted or cut off does not
+//     do this;
 //   - the clocks of clients and servers run at about the same speed: during a TTL they drift apart by less than
 //     a lease's margin, a twentieth of its TTL and at most a second. The time of day does not matter.
 //
@@ -61,8 +61,9 @@
 //
 // A token is the revision of the granting write times 1024. The next grant has a later revision, whatever
 // happened to the servers. The 1023 tokens in between are for hand-overs within a process. If a program that
-// uses the store directly asks for tokens above some number, an offset is added from then on. It is kept in PREFIX/floor forever. Tokens stay below 2^53 for 2^43 revisions, that is
-// for 28 years at ten thousand writes a second.
+// uses the store directly asks for tokens above some number, an offset is added from then on. It is kept in
+// PREFIX/floor forever. Tokens stay below 2^53 for 2^43 revisions, that is for 28 years at ten thousand writes
+// a second.
 //
 // # Keys
 //

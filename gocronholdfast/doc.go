@@ -15,6 +15,6 @@
 // To keep these names apart from those of other locks, make the client with holdfast.WithPrefix.
 //
 // Neither runs each tick exactly once. If a host dies while it runs a job, no other host repeats the
-// tick, and ticks are skipped until the TTL of the lock is over. Package cronholdfast, for
+// tick, and ticks are skipped until the TTL of the lock ends. Package cronholdfast, for
 // github.com/robfig/cron, can repeat such a tick.
 package gocronholdfast

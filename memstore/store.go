@@ -3,7 +3,7 @@
 // store of its own. The URL "memory:NAME" opens one that all handles with that URL in this process share.
 //
 // Its promises hold within one process: others do not see its locks, and nothing survives its end, not
-// even tokens. Nor do locks, kept records and tokens of a URL survive the close of its last handle, so keep
+// even tokens. Locks, kept records and tokens of a URL also end when its last handle is closed, so keep
 // one open. Use a store on a server to protect a resource that outlives the process.
 //
 // Times are measured by the monotonic clock of the process, so changes of the wall clock have

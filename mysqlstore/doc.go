@@ -20,8 +20,8 @@
 // to other services, files, jobs, leaders. To keep a holder that was paused from writing after its
 // lease, check its token with package sqlfence in the transaction that writes.
 //
-// GET_LOCK, the lock function of the server, is bound to a connection. It is lost with that, and the
-// holder is not told. It has no token and does not work with Galera, and each waiter needs a connection.
+// GET_LOCK, the lock function of the server, is bound to a connection. It is lost with the connection, and
+// the holder is not told. It has no token and does not work with Galera, and each waiter needs a connection.
 //
 // # What it promises
 //
@@ -54,7 +54,7 @@
 // A request without a reply may still be in flight, for example to a server that hangs. The call that
 // undoes it or releases its grant leaves a record for a minute, and so does every Break: the request is not
 // granted within that time. If it arrives later, or if its program has died, the name may stay locked,
-// without a holder that knows of it, until the TTL of the request is over.
+// without a holder that knows of it, until the TTL of the request ends.
 //
 // # Time and tokens
 //
@@ -89,9 +89,9 @@
 // lost. Leases with a TTL of up to 40 seconds keep the connection that renews them.
 //
 // The settings of a *sql.DB do not matter: a connection gets a session of its own (the database that
-// New found, autocommit, READ COMMITTED, so that no locks on gaps between rows are taken) and is
-// closed instead of being returned to the pool. Only the session variable timestamp must not be set, because it stops the
-// clock. binlog_format=STATEMENT does not work with that isolation level: use ROW or MIXED.
+// New found, autocommit, READ COMMITTED, so that no locks on gaps between rows are taken) and is closed
+// instead of being returned to the pool. Only the session variable timestamp must not be set, because it
+// stops the clock. binlog_format=STATEMENT does not work with that isolation level: use ROW or MIXED.
 //
 // Taking a free name is one statement and one round trip, and so is releasing it. If one of several
 // names is not free, the statement fails in the server with error 1690, which callers do not see.

@@ -39,7 +39,7 @@
 // A request without a reply may still be in flight, for example to a server that hangs. The call
 // that undoes it or releases its grant leaves a record for a minute, and so does every Break. A request
 // that arrives within that time is not granted. If it arrives even later, or if its program has died,
-// the name may be held without a holder until the TTL of the request is over.
+// the name may be held without a holder until the TTL of the request ends.
 //
 // # Tokens
 //
@@ -55,7 +55,7 @@
 // An acquire is one round trip and one transaction, and so is a release. Concurrent calls of one store
 // share a statement. Each call updates one row in place (a HOT update), which leaves no work for
 // vacuum. A release does not wait for the disk: if the server crashes right after it, the lock is
-// held until its TTL is over. Grants and renewals do wait for the disk. Rows of names that are no longer
+// held until its TTL ends. Grants and renewals do wait for the disk. Rows of names that are no longer
 // used are removed after some seconds, along with other calls.
 //
 // While a transaction of the same database keeps a snapshot (pg_dump, a long report, a forgotten

@@ -82,7 +82,7 @@ func TestDiagnoseACluster(t *testing.T) {
 // A user with the documented rights can use locks. Values that doctor then cannot read are
 // unknown. The further rights in the documentation are enough to read all of them.
 func TestDiagnoseWithTheDocumentedRights(t *testing.T) {
-	acl, further := documentedACL(t), documentedRights(t, "For \"holdfast doctor\" further ", ":")
+	acl, further := documentedACL(t), documentedRights(t, "For \"holdfast doctor\", add ", ":")
 	server := servers.StartRedis(t, servers.RedisOptions{
 		ACL:    []string{"user default off", "user " + acl, "user doctor " + strings.Join(strings.Fields(acl)[1:], " ") + further},
 		Config: []string{"appendfsync always"},

@@ -9,7 +9,7 @@
 // With rediss instead of redis, all connections use TLS. Parameters, after a question mark:
 //
 //	replicas=N                      a grant counts only when N replicas have it; not for a quorum
-//	timeout=500ms, restart=30s      quorum only: limit of a call to a node, and how long a restarted one does not count
+//	timeout=500ms, restart=30s      quorum only: limit of a call to a node, and how long a restarted one is excluded
 //	ca=FILE, cert=FILE, key=FILE    TLS: authorities, client certificate and its key, in PEM
 //	servername=NAME                 TLS: the name in the server's certificate
 //	sentinel-user=, sentinel-password=   login for the Sentinels, if they require one
@@ -55,7 +55,7 @@
 // other replicas still confirm grants of the old primary. If N is 0, a failover may lose the grants of the
 // last milliseconds, and a planned one also those until the old primary is demoted, which may take a second.
 // Then two clients hold the lock until the first one learns by its next renewal that its grant is gone, or
-// its lease ends. Releases never wait for replicas: if one is lost, the name is free when the TTL is over.
+// its lease ends. Releases never wait for replicas: if one is lost, the name is free when the TTL ends.
 //
 // On a Cluster, leave four times cluster-node-timeout (a minute by default) between two planned failovers
 // ("CLUSTER FAILOVER") to the same node. Otherwise, Redis 7.0 may promote it with the votes of the first one,
@@ -100,7 +100,7 @@
 //
 // A request without a reply may still be in flight when its connection is closed. If the network or a proxy
 // delivers it after the request that undoes it, which uses another connection, or if its program has died, the
-// name is held without a holder until the TTL of the request is over. A server that was only slow or stopped
+// name is held without a holder until the TTL of the request ends. A server that was only slow or stopped
 // executes both in order.
 //
 // # Keys on the server
@@ -132,7 +132,7 @@
 // Add +wait for replicas=N, and +cluster|slots +cluster|shards +asking on a Cluster. CONFIG, FUNCTION and
 // CLIENT are not needed. [Fenced] needs the rights for the keys and commands that are passed to it.
 //
-// For "holdfast doctor" further +info +config|get +slowlog|get and, on a Cluster, +cluster|info: without them
+// For "holdfast doctor", add +info +config|get +slowlog|get and, on a Cluster, +cluster|info: without them
 // it reports the values that it cannot read as unknown. CONFIG GET can read passwords, so give these rights
 // to a separate user for doctor.
 //

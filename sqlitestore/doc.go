@@ -7,7 +7,7 @@
 //
 // Locks exclude each other between all processes of one host that open the same file, and do not reach
 // other hosts. All modes, waiting in order of arrival, and fencing tokens are supported. Locks survive
-// the end of every process: a grant lasts until its TTL is over, and tokens keep growing.
+// the end of every process: a grant lasts until its TTL ends, and tokens keep growing.
 //
 // Two grants of one name are never live at the same time under these assumptions:
 //

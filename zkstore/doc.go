@@ -26,8 +26,8 @@
 //
 // Records that outlive their session are timed by the wall clock of the leader: those that a release keeps
 // (Once, MinHold), and grants that were not released when their store was closed, such as a lock that
-// "holdfast renew" has renewed. If that clock is changed, or the clock of the next leader differs, they last
-// shorter or longer by that time. Other locks do not depend on it.
+// "holdfast renew" has renewed. If that clock is changed, or the clock of the next leader differs, they end
+// earlier or later by that time. Other locks do not depend on it.
 //
 // # Session and TTL
 //
@@ -65,7 +65,7 @@
 // Requests are ephemeral nodes in order of arrival; their data says which are granted. The name of a node
 // contains the identity of its request: a request whose reply was lost is found by it, and no other call can
 // affect it. The parents are containers, which are removed by the last client to leave, or by the servers after
-// a crash. When the time of a kept record is over, it is removed by its client, by a client that uses or lists
+// a crash. A kept record whose time has passed is removed by its client, by a client that uses or lists
 // the name, or by other clients that keep records.
 //
 // # Doctor

@@ -17,7 +17,7 @@
 //
 // Every connection is made by the client's dialer, or by the one that go-redis makes from its options. A call does
 // not wait longer than 1.5 s for the dialer. Through Sentinels, New waits longer by the client's ReadTimeout,
-// because go-redis asks all of them at first and gives those that hang that time.
+// because go-redis asks all Sentinels at first and waits that long for one that hangs.
 //
 // With Sentinels, the client finds the primary for each new connection. A connection that is used checks every 2 s
 // whether the Sentinels name another primary, by dialing once more. If the Sentinel that go-redis asks hangs, it
