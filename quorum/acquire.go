@@ -247,7 +247,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	se, now := a.se, a.se.store.now()
 	until := min(a.begin+a.ttl, validUntil(a.begin, now, a.shortest))
 	if now >= until {
-		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v of a TTL of %v", now-a.begin, until-a.begin)
+		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v, and the lease would last only %v from the request", now-a.begin, until-a.begin)
 	}
 	if !se.isValid() {
 		se.ttl = 0

@@ -17,7 +17,7 @@ var (
 		"add a node or remove one, in the URL of all programs")
 
 	answersCheck = diagnosis.New("quorum.answers", store.LevelWarning,
-		"a node does not answer: fewer further failures are survived; without a majority nothing is granted or renewed",
+		"a node does not answer: the quorum tolerates fewer further failures; without a majority nothing is granted or renewed",
 		"start the node's server; see whether it can be reached from this host")
 
 	serverCheck = diagnosis.New("quorum.same-server", store.LevelFailure,
@@ -25,7 +25,7 @@ var (
 		"give every node a server of its own, and each server one address in the URL")
 
 	restartedCheck = diagnosis.New("quorum.restarted", store.LevelWarning,
-		"the server restarted lately and may have lost grants; its votes do not count until the restart delay is over, so fewer failures are survived",
+		"the server restarted lately and may have lost grants; its votes do not count until the restart delay has passed, so the quorum tolerates fewer failures",
 		"wait, and restart one node at a time; a quorum whose servers were all started together grants nothing until then")
 
 	delayCheck = diagnosis.New("quorum.restart-delay", store.LevelFailure,

@@ -40,7 +40,7 @@ var (
 	errSkipped = errors.New("skipped: it does not answer")
 	errTimeout = errors.New("no reply in time")
 	errPending = errors.New("no reply so far")
-	errBarred  = errors.New("a message that ends its vote is unanswered")
+	errBarred  = errors.New("it has not confirmed an earlier release yet")
 	errRefused = errors.New("another request has its vote")
 	errWithout = errors.New("it does not have the lock")
 )

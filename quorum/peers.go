@@ -197,7 +197,7 @@ func (s *Store) look(ctx context.Context) error {
 		}
 		if !fits(len(s.nodes), o.nodes, min(common, len(s.nodes))) {
 			misfit = fmt.Errorf("%w: quorum: another client uses some of these nodes, but its list is %s: two clients could hold the same lock; "+
-				"give all programs the same list; to replace a node, add the new one in all programs, wait for the largest TTL and another minute, then remove the old one", store.ErrInvalid, o.names)
+				"configure the same list in all programs; to replace a node, add the new one in all programs, wait for the largest TTL and another minute, then remove the old one", store.ErrInvalid, o.names)
 		}
 	}
 	if misfit != nil || unsure == 0 { // otherwise a list that did not fit may be in use still

@@ -14,7 +14,7 @@ import (
 var (
 	errUnknown   = errors.New("the outcome is unknown")
 	errTwin      = errors.New("it is the same server as another node")
-	errDowngrade = fmt.Errorf("%w: a quorum has exclusive locks only, a lease cannot step down to shared mode", store.ErrUnsupported)
+	errDowngrade = fmt.Errorf("%w: a quorum has exclusive locks only, so a lease cannot be downgraded to shared mode", store.ErrUnsupported)
 )
 
 // Renew extends grants on a majority of the nodes; see [store.Store]. Every grant has an outcome of its own, and

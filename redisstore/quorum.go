@@ -75,7 +75,7 @@ func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 	}
 	for i, host := range u.Hosts {
 		if slices.Contains(u.Hosts[:i], host) {
-			return opts, fmt.Errorf("%w: %s URL: %s is given twice: every node must be a server of its own", store.ErrInvalid, u.Scheme, host)
+			return opts, fmt.Errorf("%w: %s URL: %s is listed twice: every node must be a server of its own", store.ErrInvalid, u.Scheme, host)
 		}
 	}
 	params := []string{paramTimeout, paramRestart}
@@ -96,7 +96,7 @@ func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 		opts.RestartDelay = -1
 	default:
 		if opts.RestartDelay, err = time.ParseDuration(text); err != nil || opts.RestartDelay < time.Millisecond {
-			return opts, fmt.Errorf("%w: %s URL: %s=%.40q: want how long a node does not count after its restart, at least the largest TTL in use, such as 30s, or off", store.ErrInvalid, u.Scheme, paramRestart, text)
+			return opts, fmt.Errorf("%w: %s URL: %s=%.40q: want how long a node is excluded after its restart, such as 30s and at least the largest TTL in use, or off", store.ErrInvalid, u.Scheme, paramRestart, text)
 		}
 	}
 	return opts, nil

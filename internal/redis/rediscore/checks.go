@@ -84,7 +84,7 @@ var probes = []diagnosis.Probe[*node]{
 		}),
 	probe("redis.role", store.LevelFailure,
 		"a replica refuses writes, or knows of a lock too late: two holders are possible",
-		"give the address of the primary, or use redis+sentinel:// or redis+cluster://; make the client without reading from replicas (SendToReplicas, ReplicaOnly)",
+		"use the address of the primary, or redis+sentinel:// or redis+cluster://; make the client without reading from replicas (SendToReplicas, ReplicaOnly)",
 		func(n *node) (bool, string) {
 			if n.ReadsReplicas {
 				return true, "the client may read from replicas"

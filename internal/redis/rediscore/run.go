@@ -85,7 +85,7 @@ var advice = []struct{ word, advice string }{
 	{"NOAUTH", noPassword},
 	{"unauthenticated", noPassword}, // the reply to a long command before the login
 	{"WRONGPASS", "the user or the password is wrong: check the URL, or the options of the client"},
-	{"READONLY", "this is a replica: give the address of the primary, or use Sentinel or Cluster"},
+	{"READONLY", "this is a replica: use the address of the primary, or Sentinel or Cluster"},
 	{"unknown command 'EVALSHA'", noScripts}, // as rueidis spells it
 	{"unknown command 'evalsha'", noScripts}, // as go-redis spells it
 	{"OOM", "the server has no memory left: raise maxmemory, with maxmemory-policy noeviction"},
