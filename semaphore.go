@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Semaphore is a name with a number of permits, for which all programs must give the same limit.
+// A Semaphore is a name with a number of permits, for which all programs must use the same limit.
 type Semaphore struct {
 	c     *Client
 	name  string

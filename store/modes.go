@@ -63,7 +63,7 @@ func Mixes(name string, mode Mode, limit int, other Mode, otherLimit int) error 
 	if mode == Exclusive || other == Exclusive || mode == other && limit == otherLimit {
 		return nil
 	}
-	return fmt.Errorf("%w: %q: requested %s, but the name is in use for %s: all users of a name must give the same limit",
+	return fmt.Errorf("%w: %q: requested %s, but the name is in use for %s: all users of a name must use the same limit",
 		ErrInvalid, name, describe(mode, limit), describe(other, otherLimit))
 }
 

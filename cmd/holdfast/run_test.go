@@ -93,7 +93,7 @@ func TestSharedHoldersCoexistAndSlotsAreLimited(t *testing.T) {
 	s.run("run", "-n", "--slots", "2", "gpu", "--", "true").wantCode(75)
 	p := s.run("run", "-n", "--slots", "3", "gpu", "--", "true")
 	p.wantCode(64)
-	p.wantErr("must give the same limit")
+	p.wantErr("must use the same limit")
 	s.write("go", "")
 	for _, p := range []*process{reader, one, two} {
 		p.wantCode(0)
