@@ -225,7 +225,7 @@ func (t *test) expiry(ctx context.Context) (string, error) {
 	}
 	took := time.Since(begin)
 	if first.Err() == nil {
-		return "", fmt.Errorf("the name was given to the next holder after %v, while the first lease of %v was still valid", took, t.ttl)
+		return "", fmt.Errorf("the name was granted to the next holder after %v, while the first lease of %v was still valid", took, t.ttl)
 	}
 	t.late = max(t.late, took-t.ttl)
 	found := fmt.Sprintf("a lease of %v that is not renewed is free after %v", t.ttl, took.Round(time.Millisecond))
@@ -235,7 +235,7 @@ func (t *test) expiry(ctx context.Context) (string, error) {
 func (t *test) tokens(context.Context) (string, error) {
 	for i := 1; i < len(t.highest); i++ {
 		if t.highest[i] <= t.highest[i-1] {
-			return "", fmt.Errorf("token %d was given after token %d", t.highest[i], t.highest[i-1])
+			return "", fmt.Errorf("token %d was granted after token %d", t.highest[i], t.highest[i-1])
 		}
 	}
 	return fmt.Sprintf("%d tokens grow, the last is %d", len(t.highest), t.highest[len(t.highest)-1]), nil

@@ -127,7 +127,7 @@ func optionOf(u *store.URL, c *conns) (option clientv3.Config, err error) {
 		return option, err
 	}
 	if (u.User == "") != (u.Password() == "") {
-		return fail("give both user and password, or none")
+		return fail("want both user and password, or neither")
 	}
 	if prefix := strings.Trim(u.Path, "/"); store.CheckText("prefix", prefix) != nil {
 		return fail("path: want at most %d bytes without control characters: all keys begin with it", store.MaxText)

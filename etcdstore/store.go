@@ -110,7 +110,7 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 		{"Watcher", client.Watcher, clientv3.NewWatchFromWatchClient(nil, nil)},
 	} {
 		if reflect.TypeOf(part.has) != reflect.TypeOf(part.want) {
-			return nil, fmt.Errorf("%w: etcd store: client.%s was replaced by a %T, which the store would ignore: give New another clientv3.Client, and instead of a namespace the option Prefix(\"NAMESPACE/holdfast\")",
+			return nil, fmt.Errorf("%w: etcd store: client.%s was replaced by a %T, which the store would ignore: pass New another clientv3.Client, and instead of a namespace the option Prefix(\"NAMESPACE/holdfast\")",
 				store.ErrInvalid, part.name, part.has)
 		}
 	}

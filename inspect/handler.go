@@ -265,7 +265,7 @@ func (h *handler) render(w http.ResponseWriter, status int, name string, p page)
 func nameOf(w http.ResponseWriter, v url.Values) (string, bool) {
 	name := v.Get("name")
 	if name == "" || len(name) > store.MaxName {
-		http.Error(w, fmt.Sprintf("give the name of a lock, of at most %d bytes", store.MaxName), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("want the name of a lock, of at most %d bytes", store.MaxName), http.StatusBadRequest)
 		return "", false
 	}
 	return name, true
@@ -384,7 +384,7 @@ func (h *handler) breakForm(w http.ResponseWriter, r *http.Request, v url.Values
 	}
 	id, err := holdfast.ParseID(v.Get("id"))
 	if err != nil {
-		http.Error(w, "give the ID of a grant, as the page of the lock shows it", http.StatusBadRequest)
+		http.Error(w, "want the ID of a grant, as the page of the lock shows it", http.StatusBadRequest)
 		return
 	}
 	info, err := h.client.Inspect(r.Context(), name)
@@ -422,7 +422,7 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request, user string) {
 	}
 	id, err := holdfast.ParseID(r.PostForm.Get("id"))
 	if err != nil {
-		http.Error(w, "give the ID of a grant, as the page of the lock shows it", http.StatusBadRequest)
+		http.Error(w, "want the ID of a grant, as the page of the lock shows it", http.StatusBadRequest)
 		return
 	}
 	// The release continues if the browser disconnects, so that its outcome is known and logged.

@@ -221,7 +221,7 @@ func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) 
 				s.stuck.Add(c.req.Name, stuckFor)
 			}
 		case !c.answered:
-			c.err = errors.New("postgres store: no outcome of a call")
+			c.err = errors.New("postgres store: the server returned no outcome for a call")
 		case c.reply.Status == isLocked:
 			c.err = errLocked
 			s.stuck.Add(c.req.Name, stuckFor)

@@ -96,7 +96,7 @@ func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
 // checkPath checks the path of a store and makes it absolute.
 func checkPath(path string) (string, error) {
 	if path == "" || strings.HasPrefix(path, ":memory:") {
-		return "", fmt.Errorf("%w: sqlite path %q: give the path of a file, such as /var/lib/myapp/locks.db; for locks in memory use the memory store", store.ErrInvalid, path)
+		return "", fmt.Errorf("%w: sqlite path %q: want the path of a file, such as /var/lib/myapp/locks.db; for locks in memory use the memory store", store.ErrInvalid, path)
 	}
 	if strings.ContainsRune(path, 0) {
 		return "", fmt.Errorf("%w: sqlite path %q: contains a null byte; remove it", store.ErrInvalid, path)
@@ -107,7 +107,7 @@ func checkPath(path string) (string, error) {
 	}
 	if info, err := os.Stat(abs); err == nil {
 		if !info.Mode().IsRegular() {
-			return "", fmt.Errorf("%w: sqlite path %s: is not a regular file; give the path of a file", store.ErrInvalid, abs)
+			return "", fmt.Errorf("%w: sqlite path %s: is not a regular file; use another path", store.ErrInvalid, abs)
 		}
 		return abs, checkFS(abs)
 	}
@@ -195,7 +195,7 @@ func (s *Store) setUp(ctx context.Context) error {
 func (s *Store) checkMark(c *conn) (version int64, err error) {
 	row, err := c.get("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version")
 	if code := resultCode(err); code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_CORRUPT {
-		return 0, fmt.Errorf("%w: sqlite path %s: is not an SQLite database, or is damaged; give the path of a new file, for locks only", store.ErrInvalid, s.file.path)
+		return 0, fmt.Errorf("%w: sqlite path %s: is not an SQLite database, or is damaged; use a new file, for locks only", store.ErrInvalid, s.file.path)
 	}
 	if err != nil {
 		return 0, err
@@ -203,9 +203,9 @@ func (s *Store) checkMark(c *conn) (version int64, err error) {
 	mark, version, tables := integer(row[0]), integer(row[1]), integer(row[2])
 	switch {
 	case mark != fileMark && (tables > 0 || mark != 0 || version != 0):
-		err = fmt.Errorf("%w: sqlite path %s: is a database of another program; give the path of a separate file", store.ErrInvalid, s.file.path)
+		err = fmt.Errorf("%w: sqlite path %s: is a database of another program; use a separate file", store.ErrInvalid, s.file.path)
 	case version > schemaVersion:
-		err = fmt.Errorf("%w: sqlite path %s: was created by a newer Holdfast (schema version %d, this one knows %d): update this program, or give the path of another file",
+		err = fmt.Errorf("%w: sqlite path %s: was created by a newer Holdfast (schema version %d, this one knows %d): update this program, or use another file",
 			store.ErrInvalid, s.file.path, version, schemaVersion)
 	}
 	return version, err

@@ -47,7 +47,7 @@ func configure(u *store.URL) (root string, opts wire.Options, err error) {
 		return "", opts, err
 	}
 	if (u.User == "") != (u.Password() == "") {
-		return fail("give both user and password, or none: write zk://USER:PASSWORD@HOST")
+		return fail("want both user and password, or neither: write zk://USER:PASSWORD@HOST")
 	}
 	if strings.Contains(u.User, ":") {
 		return fail("the user contains a colon, which ZooKeeper does not allow")

@@ -29,8 +29,8 @@ const (
 
 var (
 	_          store.Store = (*Store)(nil)
-	errLost                = errors.New("zookeeper store: the session has ended, and with it all its locks and places in queues; ask again")
-	errChanged             = errors.New("zookeeper store: other clients changed the queue at every attempt; ask again")
+	errLost                = errors.New("zookeeper store: the session ended, with all its locks and places in queues; try again")
+	errChanged             = errors.New("zookeeper store: other clients changed the queue at every attempt; try again")
 )
 
 // again repeats an attempt that fails with errChanged, as every second one may on a contended name.

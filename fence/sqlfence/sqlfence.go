@@ -185,7 +185,7 @@ func (d Dialect) valid(resource string, token int64) error {
 		return fmt.Errorf("holdfast: fenced resource: %w", err)
 	}
 	if token < 1 || token > store.MaxToken {
-		return fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)
+		return fmt.Errorf("holdfast: %w: fencing token %d: want the result of Lease.Token, a number from 1 to 2^53-1", store.ErrInvalid, token)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ const Command = "if ARGV[1] then return redis.call(ARGV[1], KEYS[1], unpack(ARGV
 // seen for the first of its keys: see fence.lua.
 func Run(token int64, script string, keys, args []string, call func(rediscore.Call) rediscore.Reply) (any, error) {
 	if token < 1 || token > store.MaxToken {
-		return nil, fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)
+		return nil, fmt.Errorf("holdfast: %w: fencing token %d: want the result of Lease.Token, a number from 1 to 2^53-1", store.ErrInvalid, token)
 	}
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("holdfast: %w: no keys: want the keys that the script writes", store.ErrInvalid)
@@ -52,7 +52,7 @@ func Run(token int64, script string, keys, args []string, call func(rediscore.Ca
 	case len(reply) == 1:
 		return nil, nil
 	}
-	return nil, errors.New("holdfast: the reply is not one of the fencing script")
+	return nil, errors.New("holdfast: unexpected reply from the fencing script")
 }
 
 // fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key.

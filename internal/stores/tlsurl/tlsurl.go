@@ -58,7 +58,7 @@ func Config(u *store.URL) (*tls.Config, error) {
 	}
 	cert, key := u.Query.Get("cert"), u.Query.Get("key")
 	if (cert == "") != (key == "") {
-		return nil, errors.New("give both cert and key, or none")
+		return nil, errors.New("want both cert and key, or neither")
 	}
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
