@@ -40,8 +40,9 @@ func TestEveryWorkloadWorks(t *testing.T) {
 	measured := make(map[string]bool)
 	for _, row := range b.report.Rows {
 		measured[row.ID] = true
-		// The heap may shrink while so few leases are held.
-		if row.Median < 0 && row.Unit != "bytes each" || len(row.Values) == 0 {
+		// The heap may shrink, and a goroutine of an earlier workload may end, while so few leases are held.
+		shrinks := row.Unit == "bytes each" || row.Unit == "in all"
+		if row.Median < 0 && !shrinks || len(row.Values) == 0 {
 			t.Errorf("%s, %s: %v %s of %d rounds", row.Work, row.Who, row.Median, row.Unit, len(row.Values))
 		}
 	}

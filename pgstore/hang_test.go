@@ -345,7 +345,7 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	p := server(t)
 	open(t, p.URL()+"&schema=low") // creates the schema
 	url := p.URL() + "&options="
-	for _, setting := range []string{"lock_timeout=5", "statement_timeout=500", "idle_in_transaction_session_timeout=1", "idle_session_timeout=100"} {
+	for _, setting := range []string{"lock_timeout=5", "statement_timeout=500", "idle_in_transaction_session_timeout=1", "idle_session_timeout=500"} {
 		url += "%20-c%20" + strings.ReplaceAll(setting, "=", "%3D")
 	}
 	var all []*holdfast.Client
@@ -359,8 +359,8 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 		if unlocked != nil {
 			t.Errorf("Unlock: %v", unlocked)
 		}
-		if k%50 == 0 {
-			time.Sleep(150 * time.Millisecond) // longer than idle_session_timeout
+		if k%100 == 0 {
+			time.Sleep(600 * time.Millisecond) // longer than idle_session_timeout
 		}
 	})
 	if err := long.Unlock(t.Context()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -205,10 +206,11 @@ func TestALeaseFromAPushedGrantHasItsFullTTL(t *testing.T) {
 	for _, opts := range [][]holdfast.CallOption{{holdfast.TTL(time.Minute)}, {holdfast.TTL(time.Minute), holdfast.NoRenew()}} {
 		q := newQueue(t)
 		c := suites.Client(t, q.open())
-		go func() {
+		var released sync.WaitGroup
+		released.Go(func() {
 			suites.Eventually(t, "no waiter listens", func() bool { return len(q.server.Must("PUBSUB", "CHANNELS", "*").([]any)) == 1 })
 			q.release()
-		}()
+		})
 		lease, err := c.Lock(q.ctx, q.holder.Name, opts...)
 		must(t, err)
 		for begin := time.Now(); time.Until(lease.Deadline()) < 50*time.Second; time.Sleep(time.Millisecond) {
@@ -216,5 +218,6 @@ func TestALeaseFromAPushedGrantHasItsFullTTL(t *testing.T) {
 				t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))
 			}
 		}
+		released.Wait() // the waiter may have its grant before the reply to the release arrives
 	}
 }
