@@ -187,8 +187,10 @@ func TestARefusalChangesNothingBesideAnIncompatibleVersion(t *testing.T) {
 		return names, claims
 	}
 	names, claims := dump()
+	unused := queued("unused")
+	unused.Floor = maxFast
 	for range 2 {
-		for _, req := range []store.Request{c.waiting, queued("n")} {
+		for _, req := range []store.Request{c.waiting, queued("n"), unused} {
 			if _, err := c.first.Acquire(limited(t), req); !errors.Is(err, errIncompatible) {
 				t.Errorf("%v, want %v", err, errIncompatible)
 			}

@@ -110,22 +110,22 @@ func (tx *transaction) load(ctx context.Context, query string) error {
 	}, append([]any{&now, &compatible, &name, &special, &last}, g.dest()...)...)
 }
 
-// create creates rows for names that need one.
+// create creates rows for names that need one, but none for a request if only later versions may grant names.
 func (tx *transaction) create(ctx context.Context, calls []*call) error {
-	var missing []string
+	var missing, selects []string
 	for _, one := range calls {
 		if (one.req != nil || tx.s.unanswered.Has(one.ends)) && tx.entries[one.name] == nil {
-			missing = append(missing, one.name)
+			row := fmt.Sprintf("SELECT %s, low FROM {{meta}} WHERE one = 1", literal(one.name))
+			if one.req != nil {
+				row += fmt.Sprintf(" AND compatible <= %d", version)
+			}
+			missing, selects = append(missing, one.name), append(selects, withTables(row, tx.s.prefix))
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	slices.Sort(missing)
-	selects := make([]string, len(missing))
-	for i, name := range missing {
-		selects[i] = withTables(fmt.Sprintf("SELECT %s, low FROM {{meta}} WHERE one = 1", literal(name)), tx.s.prefix)
-	}
+	slices.Sort(selects)
 	if _, err := tx.c.exec(ctx, fmt.Sprintf(tx.s.sql.create, strings.Join(selects, " UNION ALL "))); err != nil {
 		return err
 	}
