@@ -263,6 +263,28 @@ func TestStrategies(t *testing.T) {
 			want(w, err, context.DeadlineExceeded)
 			w.took(time.Minute)
 		},
+		"a strategy chooses the wait after a failure, whatever it chose after a refusal": func(w *world) {
+			failed := 0
+			retry := holdfast.Retry(holdfast.StrategyFunc(func(attempt int, err error) (time.Duration, bool) {
+				if errors.Is(err, holdfast.ErrHeld) {
+					return time.Hour, attempt < 2 // the store wakes the call earlier
+				}
+				failed++
+				return time.Second, true
+			}))
+			lease := w.lock(w.other)
+			broken := make(chan struct{})
+			w.p.wait.set(func(context.Context, string, store.ID) error { <-broken; return errNet })
+			got := w.later(w.c, retry)
+			w.p.heal()
+			close(broken)
+			synctest.Wait()
+			w.mark()
+			mustUnlock(w, lease)
+			mustUnlock(w, <-got)
+			w.took(time.Second)
+			equal(w, "failures seen", failed, 1)
+		},
 		"a strategy keeps its pace in an outage while others wait": func(w *world) {
 			w.p.fail(errNet)
 			var wg sync.WaitGroup

@@ -124,13 +124,16 @@ func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, ag
 	}
 	a.extended = false
 	now := a.c.now()
-	if a.retrySet && now < a.resumeAt { // the store was asked early, because other calls wait
+	early := a.retrySet && now < a.resumeAt
+	if early && a.failures > 1 { // the store was asked because other calls wait
 		return a.resumeAt - now, a.counted, true
 	}
 	calls, strategy := a.failures, a.retry
 	switch {
 	case a.retrySet:
-		a.counted++
+		if !early { // otherwise the strategy has only chosen a wait for a holder
+			a.counted++
+		}
 		calls = a.counted
 	case strategy == nil:
 		strategy = defaultRetry
