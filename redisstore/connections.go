@@ -34,6 +34,8 @@ type connection struct {
 	// something, because the library bounds its handshake.
 	wrote, read atomic.Int64
 
+	asked atomic.Int64 // when bytes were first sent after the last were received; 0 before
+
 	trip  atomic.Int64 // how long the first reply took, in nanoseconds; 0 before
 	ended atomic.Bool  // it was closed because the server was silent
 }
@@ -41,7 +43,9 @@ type connection struct {
 var errSilent = errors.New("no reply in time")
 
 func (c *connection) Write(b []byte) (int, error) {
-	c.wrote.Store(sinceBase(time.Now()))
+	now := sinceBase(time.Now())
+	c.asked.CompareAndSwap(0, now)
+	c.wrote.Store(now)
 	return c.Conn.Write(b)
 }
 
@@ -49,6 +53,7 @@ func (c *connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if now := sinceBase(time.Now()); n > 0 {
 		c.read.Store(now)
+		c.asked.Store(0)
 		if wrote := c.wrote.Load(); wrote > 0 && c.trip.Load() == 0 {
 			c.trip.Store(max(1, now-wrote))
 		}
@@ -114,12 +119,13 @@ func (all *connections) closeSilent(since time.Time) {
 	})
 }
 
-// closeUnanswered closes the connections on which something was sent after a time, and nothing was received
-// for several times as long as a reply usually takes.
+// closeUnanswered closes the connections on which something was sent after a time, but nothing was received, and
+// a reply has been missing for most of that time, and for several times as long as a reply usually takes.
 func (all *connections) closeUnanswered(since time.Time) {
 	t, now := sinceBase(since), sinceBase(time.Now())
 	all.closeIf(func(c *connection) bool {
-		return c.wrote.Load() >= t && c.read.Load() < t && now-t > 4*c.trip.Load()
+		missing := now - c.asked.Load()
+		return c.wrote.Load() >= t && c.read.Load() < t && missing > (now-t)/2 && missing > 4*c.trip.Load()
 	})
 }
 

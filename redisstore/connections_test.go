@@ -1,10 +1,13 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -70,10 +73,36 @@ func TestASilentConnectionIsClosedAlsoIfTheClockOfTheHostWasSet(t *testing.T) {
 				t.Fatalf("%v is not %v with another time of day", set, begin)
 			}
 			must(t, errOf(c.Write([]byte("x"))))
+			time.Sleep(suspectAfter)
 			if closeSome(all, set); !all.none() {
 				t.Errorf("%s: the connection is open although nothing was received since the call began", what)
 			}
 			all.closeAll(true)
 		}
 	}
+}
+
+// The other server has had no time to reply yet. It may be another node of a Cluster than the one that is silent.
+func TestAConnectionWithANewRequestIsKeptWhenAnotherIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := &connections{dialer: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			near, far := net.Pipe()
+			go io.Copy(io.Discard, far)
+			return near, nil
+		}}
+		defer all.closeAll(true)
+		silent, err := all.dial(t.Context(), "", nil, nil)
+		must(t, err)
+		other, err := all.dial(t.Context(), "", nil, nil)
+		must(t, err)
+		time.Sleep(time.Second)
+		begin := time.Now()
+		must(t, errOf(silent.Write([]byte("x"))))
+		time.Sleep(time.Second)
+		must(t, errOf(other.Write([]byte("x"))))
+		time.Sleep(time.Millisecond)
+		all.closeUnanswered(begin)
+		want(t, "a request on the silent connection", errOf(silent.Write([]byte("x"))), io.ErrClosedPipe)
+		must(t, errOf(other.Write([]byte("x"))))
+	})
 }
