@@ -85,7 +85,9 @@ func TestALateCheckOfTheWatchdogClosesNothing(t *testing.T) {
 	all := &connections{open: make(map[*connection]struct{})}
 	client, server := net.Pipe()
 	defer server.Close()
-	all.open[&connection{Conn: client, all: all}] = struct{}{} // nothing was ever received
+	silent := &connection{Conn: client, all: all}
+	silent.read.Store(sinceBase(time.Now().Add(-callTimeout))) // before the program began
+	all.open[silent] = struct{}{}
 	w := newWatchdog(all)
 	w.armed.Store(true) // the test calls check itself
 	defer w.end(w.begin())
