@@ -437,7 +437,7 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request, user string) {
 	switch {
 	case errors.Is(err, holdfast.ErrNotHeld):
 		status, p.Message = http.StatusConflict, notHeld
-	case errors.Is(err, holdfast.ErrUnavailable):
+	case errors.Is(err, holdfast.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		what = "holdfast: not known whether a lock was released by force"
 		p.Message = "It is not known whether the lock was released. If it was, its holder may still be running: " + p.Message
 	}

@@ -155,26 +155,31 @@ func TestAReleaseIsFinishedIfTheBrowserGoesAway(t *testing.T) {
 	})
 }
 
-// The reply of the store is lost.
+// The reply of the store is lost, or does not come.
 func TestAReleaseOfUnknownOutcomeIsNotReportedAsFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
-		s, h := newFakeStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }), inspect.Logger(slog.New(slog.NewTextHandler(&log, nil))))
-		req := acquire(t, s.Store, store.Request{Name: "job"})
-		s.breaking = func(ctx context.Context) error {
-			s.Store.Break(ctx, "job", req.ID)
-			return errors.New("connection reset")
-		}
-		form := url.Values{"name": {"job"}, "id": {req.ID.String()}, "typed": {"job"}, "reason": {"stuck"}}
-		r := httptest.NewRequestWithContext(t.Context(), "POST", "/break", strings.NewReader(form.Encode()))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.SetBasicAuth("ann", "x")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if body := w.Body.String(); !strings.Contains(body, "not known whether the lock was released") || strings.Contains(log.String(), "failed") {
-			t.Errorf("%s\nThe log: %s", body, &log)
-		}
-	})
+	for what, reply := range map[string]func(context.Context) error{
+		"lost": func(context.Context) error { return errors.New("connection reset") },
+		"late": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			s, h := newFakeStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }), inspect.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+			req := acquire(t, s.Store, store.Request{Name: "job"})
+			s.breaking = func(ctx context.Context) error {
+				s.Store.Break(ctx, "job", req.ID)
+				return reply(ctx)
+			}
+			form := url.Values{"name": {"job"}, "id": {req.ID.String()}, "typed": {"job"}, "reason": {"stuck"}}
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/break", strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.SetBasicAuth("ann", "x")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if body := w.Body.String(); !strings.Contains(body, "not known whether the lock was released") || strings.Contains(log.String(), "failed") {
+				t.Errorf("%s: %s\nThe log: %s", what, body, &log)
+			}
+		})
+	}
 }
 
 // A client can keep a connection busy by a body that it sends slowly, whether the page wants one or
