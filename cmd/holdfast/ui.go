@@ -122,7 +122,6 @@ func (u *ui) serve(ctx context.Context, c *connection, opts []inspect.Option) er
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		ReadTimeout: 15 * time.Second, // of requests that onlyHosts refuses; the inspector sets its own
-		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	host := addr.String()
 	if addr.IP.IsUnspecified() {

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // get returns the status and the text of a page.
@@ -62,7 +63,7 @@ func TestUIAnswersARequestBeforeItEnds(t *testing.T) {
 			t.Error("the server ended during the request")
 		case <-time.After(200 * time.Millisecond): // far longer than it takes
 		}
-		return false
+		return true
 	}
 	c := &connection{suites.Client(t, b), &ttlStore{Store: b}}
 	go func() {
@@ -72,8 +73,9 @@ func TestUIAnswersARequestBeforeItEnds(t *testing.T) {
 		}
 	}()
 	until(t, "ui answers", func() bool { _, err := http.Get("http://" + u.listen + "/health"); return err == nil })
-	if status, _ := get(t, "http://ann:secret@"+u.listen+"/break?name=a", ""); status != http.StatusUnauthorized {
-		t.Errorf("status %d", status)
+	url := "http://ann:secret@" + u.listen + "/break?name=a&id=" + store.NewID().String()
+	if status, body := get(t, url, ""); status != http.StatusConflict { // the store has answered
+		t.Errorf("status %d: %s", status, body)
 	}
 	<-ended
 }
