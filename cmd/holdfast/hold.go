@@ -40,7 +40,8 @@ func (r *runner) holdLock(path string, args []string) int {
 	}
 	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.deadline(), r.client.Owner()), Mute: r.quiet || !r.report.plain}
 	if r.onLost != lostWarn {
-		spec.Kill, spec.Spare = h.guardKill(), h.margin/2
+		spec.Kill = h.guardKill()
+		spec.Spare = r.lease.Deadline().Sub(spec.Kill) // or longer, after a renewal
 	}
 	var err error
 	if h.job, err = job.Start(spec, r.signals); err != nil {
@@ -115,7 +116,7 @@ func (h *holding) jobEvent(e job.Event) {
 	case job.Overdue:
 		// Holdfast was stopped or delayed, so the guard has killed the job, even if the lease is valid.
 		if h.lost == nil {
-			h.lost = errors.New("it could not be renewed in time")
+			h.lost = h.whyNotRenewed()
 		}
 		h.killed = true
 	case job.Ended:
