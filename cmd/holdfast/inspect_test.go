@@ -125,6 +125,12 @@ func TestWatchInAPipePrintsRepeatedly(t *testing.T) {
 	until(t, "two lines", func() bool { return strings.Count(j.out.String(), "\n") >= 2 })
 	j.signal(syscall.SIGTERM)
 	j.wantCode(143)
+	stalled := s.command("watch", "--interval", "0.1")
+	stalled.cmd.Stdout = stalledPipe(t)
+	stalled.start()
+	time.Sleep(200 * time.Millisecond) // until it writes
+	stalled.signal(syscall.SIGTERM)
+	stalled.wantCode(143)
 	s.run("watch", "--interval", "0.01").wantCode(64)
 	s.write("go", "")
 	holder.wantCode(0)

@@ -59,6 +59,11 @@ it prints the list repeatedly; with --json, each list is one line.`,
 func (w *watcher) watch(_ context.Context, c *connection) error {
 	ctx, stop := untilSignal()
 	defer stop()
+	defer context.AfterFunc(ctx, func() { // a reader that has stopped blocks the output
+		time.Sleep(hurryTime)
+		code, _ := explain(context.Cause(ctx), "")
+		os.Exit(code)
+	})()
 	tick := time.NewTicker(w.interval)
 	defer tick.Stop()
 	for {
