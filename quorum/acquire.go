@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -193,7 +194,7 @@ func (a *attempt) await(ctx context.Context, limit time.Duration, done func() bo
 	}
 	se.mu.Unlock()
 	defer se.mu.Lock()
-	receive(ctx, min(limit, a.begin+s.opts.Timeout-s.now()), a.replies, func(r reply[acquired]) bool {
+	receive(ctx, min(limit, a.begin+s.opts.Timeout-s.now()), a.replies, math.MaxInt, func(r reply[acquired]) bool {
 		se.mu.Lock()
 		defer se.mu.Unlock()
 		a.note(r)

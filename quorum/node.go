@@ -199,15 +199,15 @@ type reply[T any] struct {
 	err  error
 }
 
-// receive passes replies to note, on the goroutine of the caller, until note returns true, the limit
+// receive passes up to n replies to note, on the goroutine of the caller, until note returns true, the limit
 // is over or ctx ends. A reply that has arrived by then counts, even if this process was stopped for long.
-func receive[T any](ctx context.Context, limit time.Duration, replies <-chan reply[T], note func(reply[T]) (done bool)) {
+func receive[T any](ctx context.Context, limit time.Duration, replies chan reply[T], n int, note func(reply[T]) bool) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for over := false; !over || len(replies) > 0; {
+	for over := false; n > 0 && (!over || len(replies) > 0); {
 		select {
 		case r := <-replies:
-			if note(r) {
+			if n--; note(r) {
 				return
 			}
 		case <-timer.C:
@@ -221,7 +221,7 @@ func receive[T any](ctx context.Context, limit time.Duration, replies <-chan rep
 // gather calls f for the given nodes at the same time, and note with each reply until it returns true,
 // the time limit of a call is over or ctx ends. The caller has entered the lifetime of the store.
 func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx context.Context, n *node) (T, error), note func(reply[T]) (done bool)) {
-	replies, pending := make(chan reply[T], len(nodes)), len(nodes)
+	replies := make(chan reply[T], len(nodes))
 	for _, n := range nodes {
 		s.life.Add()
 		s.workers.run(s.life.Closing, func() {
@@ -234,10 +234,7 @@ func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx cont
 			replies <- r
 		})
 	}
-	receive(ctx, s.opts.Timeout, replies, func(r reply[T]) bool {
-		pending--
-		return note(r) || pending == 0
-	})
+	receive(ctx, s.opts.Timeout, replies, len(nodes), note)
 }
 
 // gatherAll calls f for the given nodes at the same time, and returns what each node of the store replied.

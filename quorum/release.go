@@ -174,14 +174,13 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending)
 		}
 	}
 	se.mu.Unlock()
-	spare, pending := len(s.nodes)-s.majority, len(s.nodes)
-	receive(ctx, s.opts.Timeout, e.replies, func(r reply[struct{}]) bool {
-		pending--
+	spare := len(s.nodes) - s.majority
+	receive(ctx, s.opts.Timeout, e.replies, len(s.nodes), func(r reply[struct{}]) bool {
 		if !e.release && errors.Is(r.err, store.ErrNotHeld) {
 			r.err = nil // nothing is left, which is all that Leave wants
 		}
 		t.note(r.node, r.err)
-		return t.ok >= s.majority || t.without > spare || pending == 0
+		return t.ok >= s.majority || t.without > spare
 	})
 	switch {
 	case t.without > spare:
