@@ -223,9 +223,7 @@ func receive[T any](ctx context.Context, limit time.Duration, replies chan reply
 func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx context.Context, n *node) (T, error), note func(reply[T]) (done bool)) {
 	replies := make(chan reply[T], len(nodes))
 	for _, n := range nodes {
-		s.life.Add()
-		s.workers.run(s.life.Closing, func() {
-			defer s.life.Exit()
+		s.run(func() {
 			r := reply[T]{node: n.index}
 			_, r.err = n.call(&n.others, func(ctx context.Context) (err error) {
 				r.v, err = f(ctx, n)
@@ -250,34 +248,31 @@ func gatherAll[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx c
 	return values, errs
 }
 
-// A workers runs functions on goroutines that it reuses. The stack of a new goroutine has to grow
-// several times for a call of a client library, which costs a fifth of the client's processor time.
-type workers struct {
-	jobs    chan func()
-	idle    atomic.Int32
-	maxIdle int32
-}
-
-// run runs f on another goroutine. Idle goroutines end with ctx.
-func (w *workers) run(ctx context.Context, f func()) {
+// run runs f on another goroutine, which Close waits for. The caller has entered the lifetime of the store.
+//
+// Goroutines are reused. The stack of a new goroutine has to grow several times for a call of a client
+// library, which costs a fifth of the client's processor time.
+func (s *Store) run(f func()) {
+	s.life.Add()
 	select {
-	case w.jobs <- f:
+	case s.jobs <- f:
 	default:
-		go w.work(ctx, f)
+		go s.work(f)
 	}
 }
 
 // work runs f and then further functions, unless enough other goroutines are idle.
-func (w *workers) work(ctx context.Context, f func()) {
+func (s *Store) work(f func()) {
 	for f != nil {
 		f()
+		s.life.Exit()
 		f = nil
-		if w.idle.Add(1) <= w.maxIdle {
+		if int(s.idle.Add(1)) <= 2*len(s.nodes) {
 			select {
-			case f = <-w.jobs:
-			case <-ctx.Done():
+			case f = <-s.jobs:
+			case <-s.life.Closing.Done():
 			}
 		}
-		w.idle.Add(-1)
+		s.idle.Add(-1)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/stores/handle"
@@ -89,7 +90,8 @@ type Store struct {
 	caps     store.Capabilities
 	base     time.Time
 	life     handle.Life
-	workers  workers
+	jobs     chan func() // for goroutines that are idle
+	idle     atomic.Int32
 	peers    peers
 
 	servers    sync.Mutex    // protects the server of each node, and peers.misfit
@@ -145,13 +147,12 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		node.overdue = 2 * max(opts.Timeout, own)
 		s.nodes = append(s.nodes, node)
 	}
-	s.peers.turn = make(chan struct{}, 1)
+	s.jobs, s.peers.turn = make(chan func()), make(chan struct{}, 1)
 	s.setCapabilities()
 	if fixed := opts.RestartDelay; fixed > 0 && fixed < s.caps.MinTTL {
 		return nil, fmt.Errorf("%w: quorum: restart delay %v: want at least the largest TTL in use; the shortest possible is %v", store.ErrInvalid, fixed, s.caps.MinTTL)
 	}
 	s.life.Begin("quorum store")
-	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
 	err := s.identifyNodes(ctx)
 	if err == nil {
 		err = s.look(ctx)

@@ -222,9 +222,7 @@ func (se *session) post(i int, send func()) {
 	s, t := se.store, &se.seats[i]
 	t.posted++
 	se.refs++
-	s.life.Add()
 	se.name.post(s, i, func() {
-		defer s.life.Exit()
 		defer s.shut(se)
 		se.mu.Lock()
 		defer se.mu.Unlock()
@@ -332,7 +330,7 @@ func (n *name) post(s *Store, i int, send func()) {
 		return
 	}
 	l.busy, l.since = true, s.now()
-	s.workers.run(s.life.Closing, func() {
+	s.run(func() {
 		for ; send != nil; send = n.next(s, l) {
 			send()
 		}
