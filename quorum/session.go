@@ -127,34 +127,27 @@ func (s *Store) find(name string, id store.ID) *session {
 	return s.sessions[sessionKey{name, id}]
 }
 
-// shut ends a call or a message of a session.
+// shut ends a call or a message of a session, which is removed if it is over.
 func (s *Store) shut(se *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	se.mu.Lock()
 	se.refs--
-	over := se.isOver()
 	se.mu.Unlock()
-	if over {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.forget(se)
-	}
+	s.forget(se)
 }
 
-// forget removes a session that is over. The caller holds the mutex of the store.
+// forget removes a session that is no longer needed. The caller holds the mutex of the store.
 func (s *Store) forget(se *session) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	if se.isOver() && s.sessions[se.key] == se {
+	over := se.refs == 0 && (se.want == wantNothing || s.now() > se.until+s.caps.Heartbeat) &&
+		!slices.ContainsFunc(se.seats, func(t seat) bool { return t.end != nil })
+	if over && s.sessions[se.key] == se {
 		delete(s.sessions, se.key)
 		se.name.sessions--
 		se.name.used = s.now()
 	}
-}
-
-// isOver reports whether a session is no longer needed.
-func (se *session) isOver() bool {
-	return se.refs == 0 && (se.want == wantNothing || se.store.now() > se.until+se.store.caps.Heartbeat) &&
-		!slices.ContainsFunc(se.seats, func(t seat) bool { return t.end != nil })
 }
 
 // isValid reports whether the lease is valid.
