@@ -129,7 +129,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if opts.Report == nil {
 		opts.Report = logReport
 	}
-	s := &Store{opts: opts, majority: majority(len(nodes)), base: time.Now(), sessions: make(map[sessionKey]*session), names: make(map[string]*name), sweepAt: minSweep}
+	s := &Store{opts: opts, majority: majority(len(nodes)), base: time.Now(), sessions: make(map[sessionKey]*session), names: make(map[string]*name)}
 	// What clients tell each other must not depend on the order of the list.
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	for i, n := range nodes {

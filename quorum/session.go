@@ -102,10 +102,8 @@ func (s *Store) open(name string, id store.ID, foreign bool) *session {
 	defer s.mu.Unlock()
 	se := s.sessions[key]
 	if se == nil {
-		se = &session{store: s, key: key, seats: make([]seat, len(s.nodes)), name: s.nameOf(name), turn: make(chan struct{}, 1)}
-		for i := range se.seats {
-			se.seats[i].left, se.seats[i].granted = foreign, foreign
-		}
+		se = &session{store: s, key: key, name: s.nameOf(name), turn: make(chan struct{}, 1)}
+		se.seats = slices.Repeat([]seat{{left: foreign, granted: foreign}}, len(s.nodes))
 		if len(s.sessions) >= s.sweepAt { // some callers do not end their leases and waits
 			for _, old := range s.sessions {
 				s.forget(old)
