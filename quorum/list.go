@@ -47,12 +47,13 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 		}
 		return page, err
 	}
-	c, err := s.parseCursor(q.Cursor)
-	if err != nil {
-		return page, err
-	}
+	c := cursor{begin: s.now()}
 	if q.Cursor == "" {
 		time.Sleep(listDelay)
+	} else if _, err := fmt.Sscanf(q.Cursor, "%d:%d:%d:", &c.node, &c.skipped, &c.begin); err != nil || c.node < 0 {
+		return page, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, q.Cursor)
+	} else {
+		c.rest = strings.SplitN(q.Cursor, ":", 4)[3]
 	}
 	limit := cmp.Or(q.Limit, pageSize)
 	listed := map[string]bool{peersName: true} // which is no lock
@@ -76,8 +77,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 			if c.skipped |= 1 << c.node; bits.OnesCount16(c.skipped) > len(s.nodes)-s.majority {
 				return store.Page{}, s.failures(failures, c.node+1-bits.OnesCount16(c.skipped))
 			}
-			c.node, c.rest = c.node+1, ""
-			continue
+			part = store.Page{}
 		}
 		part.Locks = slices.DeleteFunc(part.Locks, func(l store.Lock) bool { return listed[l.Name] })
 		found, err := s.lookupAll(ctx, part.Locks, c)
@@ -104,17 +104,6 @@ type cursor struct {
 	skipped uint16        // nodes that could not be listed, as a set of bits
 	begin   time.Duration // when the listing began, on the clock of the quorum
 	rest    string        // cursor of the node
-}
-
-func (s *Store) parseCursor(text string) (c cursor, err error) {
-	if text == "" {
-		return cursor{begin: s.now()}, nil
-	}
-	if _, err := fmt.Sscanf(text, "%d:%d:%d:", &c.node, &c.skipped, &c.begin); err != nil || c.node < 0 {
-		return c, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
-	}
-	c.rest = strings.SplitN(text, ":", 4)[3]
-	return c, nil
 }
 
 // listAt calls List of the given nodes.
