@@ -156,7 +156,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 
 // ask asks a node.
 func (a *attempt) ask(i int) {
-	a.votes[i], a.errs[i], a.refusals[i] = vote{}, nil, nil
+	a.votes[i], a.errs[i], a.refusals[i] = vote{}, errPending, nil
 	se, req := a.se, a.req
 	if se.name.isStuck(se.store.nodes[i]) {
 		a.deny(i, failed, errSkipped)
@@ -204,6 +204,7 @@ func (a *attempt) await(ctx context.Context, limit time.Duration, done func() bo
 
 // note notes the reply of a node.
 func (a *attempt) note(r reply[acquired]) {
+	a.waiters = max(a.waiters, r.v.Waiters)
 	switch i := r.node; {
 	case i < 0: // cancelled
 	case r.err != nil:
@@ -214,10 +215,8 @@ func (a *attempt) note(r reply[acquired]) {
 		a.waiters = max(a.waiters, r.v.Refusal.Waiters)
 	case r.v.exclude != nil:
 		a.deny(i, uncounted, r.v.exclude)
-		a.waiters = max(a.waiters, r.v.Waiters)
 	default:
 		a.grant(i, r.v.Token, r.v.Tokens, 0, r.v.TTL)
-		a.waiters = max(a.waiters, r.v.Waiters)
 	}
 }
 

@@ -21,7 +21,7 @@ type ballot struct {
 }
 
 func newBallot(nodes int) ballot {
-	return ballot{votes: make([]vote, nodes), errs: make([]error, nodes), shortest: store.MaxTime}
+	return ballot{votes: make([]vote, nodes), errs: slices.Repeat([]error{errPending}, nodes), shortest: store.MaxTime}
 }
 
 // grant notes the vote of a node for a block of tokens. Its counter is at least floor.
@@ -30,7 +30,7 @@ func (b *ballot) grant(i int, token int64, tokens int, floor int64, ttl time.Dur
 	b.shortest, b.block = min(b.shortest, ttl), max(b.block, tokens)
 }
 
-// deny notes why a node has not voted.
+// deny notes why a node has not voted, or not yet.
 func (b *ballot) deny(i int, in state, err error) { b.votes[i].state, b.errs[i] = in, err }
 
 // count returns how many votes are in a state.
@@ -46,10 +46,7 @@ func (b *ballot) count(in state) (n int) {
 // failure returns why too few nodes have voted.
 func (b *ballot) failure(s *Store) error {
 	invalid := 0
-	for i, err := range b.errs {
-		if b.votes[i].state == asked {
-			b.errs[i] = errPending
-		}
+	for _, err := range b.errs {
 		if errors.Is(err, store.ErrInvalid) {
 			if invalid++; invalid >= s.majority {
 				return err
@@ -68,7 +65,7 @@ func (b *ballot) raise(ctx context.Context, s *Store, begin time.Duration, renew
 	var behind []*node
 	for i, v := range b.votes {
 		if v.state == granted && v.first <= d.first && v.recorded < d.last {
-			b.votes[i].state = asked
+			b.deny(i, asked, errPending)
 			behind = append(behind, s.nodes[i])
 		}
 	}
@@ -77,7 +74,7 @@ func (b *ballot) raise(ctx context.Context, s *Store, begin time.Duration, renew
 		return n.Renew(ctx, []store.Renewal{renewal})
 	}, func(r reply[[]store.Renewed]) bool {
 		if r.err == nil && len(r.v) == 1 && r.v[0].Status == store.Extended {
-			b.votes[r.node].state, b.votes[r.node].recorded = granted, d.last
+			b.votes[r.node].state, b.votes[r.node].recorded, b.errs[r.node] = granted, d.last, nil
 		} else {
 			b.deny(r.node, failed, cmp.Or(r.err, errWithout))
 		}
