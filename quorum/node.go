@@ -124,7 +124,7 @@ func (n *node) call(h *health, f func(ctx context.Context) error) (late bool, er
 	}
 	switch {
 	case answered:
-		if n.restarter != nil && n.isVerified() { // otherwise the server may be another one
+		if n.isVerified() { // otherwise the server may be another one
 			n.lastReply.Store(int64(now))
 		}
 		h.failures.Store(0)

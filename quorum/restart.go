@@ -38,28 +38,24 @@ type server struct {
 // counts returns nil if a grant that the node just gave counts, and otherwise the reason why it does not: the rule
 // Young. A server that has restarted can only be reached by a new connection, so usually no call is needed.
 func (n *node) counts(ctx context.Context) error {
-	if n.restarter == nil {
-		return nil
-	}
 	s := n.quorum
 	if err := n.verifyNew(ctx); err != nil {
 		return err
 	}
 	s.servers.Lock()
 	defer s.servers.Unlock()
-	if err := n.exclusion(); err != nil || s.hasLooked(n) {
-		return cmp.Or(err, s.peers.misfit)
-	}
-	s.servers.Unlock()
-	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout/2) // the request still waits, and another node may hang
-	defer cancel()
-	err := s.tell(limited, max(1, time.Duration(s.peers.told.Load()))) // others must know that this client uses the server
-	if err == nil {
-		err = s.look(limited) // others may have begun to use larger TTLs
-	}
-	s.servers.Lock()
-	if !s.hasLooked(n) {
-		return fmt.Errorf("the TTLs of other clients are unknown: %w", cmp.Or(err, errUnknown))
+	if n.exclusion() == nil && !s.hasLooked(n) {
+		s.servers.Unlock()
+		limited, cancel := context.WithTimeout(ctx, s.opts.Timeout/2) // the request still waits, and another node may hang
+		defer cancel()
+		err := s.tell(limited, max(1, time.Duration(s.peers.told.Load()))) // others must know that this client uses the server
+		if err == nil {
+			err = s.look(limited) // others may have begun to use larger TTLs
+		}
+		s.servers.Lock()
+		if !s.hasLooked(n) {
+			return fmt.Errorf("the TTLs of other clients are unknown: %w", cmp.Or(err, errUnknown))
+		}
 	}
 	return cmp.Or(n.exclusion(), s.peers.misfit) // the node may have made lists differ that fitted without it
 }
@@ -76,12 +72,14 @@ func (n *node) verifyNew(ctx context.Context) error {
 	return nil
 }
 
-// isVerified reports whether no connection was made since the server was identified.
-func (n *node) isVerified() bool { return n.verified.Load() == n.restarter.Connections()+1 }
+// isVerified reports whether no connection was made since the server was identified, if it can be.
+func (n *node) isVerified() bool {
+	return n.restarter == nil || n.verified.Load() == n.restarter.Connections()+1
+}
 
 // isTwin reports whether another node is the same server, and counts.
 func (n *node) isTwin(ctx context.Context) bool {
-	if n.restarter == nil || n.verifyNew(ctx) != nil {
+	if n.verifyNew(ctx) != nil {
 		return false
 	}
 	n.quorum.servers.Lock()
