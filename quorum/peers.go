@@ -48,14 +48,14 @@ func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
 	now, next := int64(s.now()), p.next.Load()
 	switch {
 	case int64(ttl) > p.told.Load():
-		if err := s.tell(ctx, ttl); err != nil {
+		if err := s.tell(ctx, ttl, false); err != nil {
 			return err
 		}
 		p.next.Store(now) // a client that started at the same time may have told it since
 	case now >= next && p.next.CompareAndSwap(next, now+int64(tellEvery)):
 		s.life.Go(func(ctx context.Context) {
 			s.look(ctx)
-			if s.tell(ctx, 0) != nil {
+			if s.tell(ctx, 0, true) != nil {
 				p.next.Store(int64(s.now())) // the next call tries again
 			}
 		})
@@ -67,8 +67,8 @@ func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
 
 // tell tells all nodes the list of the nodes and the largest TTL that this client uses, at least ttl. They
 // remember it for as long as a lease with that TTL may live after the next time. It returns when a majority
-// has been told, and an error if that takes too long.
-func (s *Store) tell(ctx context.Context, ttl time.Duration) error {
+// has been told, and an error if that takes too long. What was told before is only told again if asked to.
+func (s *Store) tell(ctx context.Context, ttl time.Duration, again bool) error {
 	errs, confirmed := slices.Repeat([]error{errTimeout}, len(s.nodes)), 0
 	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
@@ -78,9 +78,7 @@ func (s *Store) tell(ctx context.Context, ttl time.Duration) error {
 	case <-limited.Done():
 		return cmp.Or(ctx.Err(), s.failures(errs, confirmed))
 	}
-	told := time.Duration(s.peers.told.Load())
-	again := ttl == 0
-	ttl = max(ttl, told)
+	ttl = max(ttl, time.Duration(s.peers.told.Load()))
 	names, list := s.list()
 	var servers []string
 	for _, n := range s.nodes {

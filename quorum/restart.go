@@ -48,7 +48,7 @@ func (n *node) counts(ctx context.Context) error {
 		s.servers.Unlock()
 		limited, cancel := context.WithTimeout(ctx, s.opts.Timeout/2) // the request still waits, and another node may hang
 		defer cancel()
-		err := s.tell(limited, max(1, time.Duration(s.peers.told.Load()))) // others must know that this client uses the server
+		err := s.tell(limited, 0, false) // others must know that this client uses the server
 		if err == nil {
 			err = s.look(limited) // others may have begun to use larger TTLs
 		}
