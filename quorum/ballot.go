@@ -111,14 +111,14 @@ func (e *NodesError) Unwrap() []error {
 	})
 }
 
-// failures combines the errors of the nodes into one.
+// failures combines the errors of the nodes into one. A node that had nothing to end has not failed.
 func (s *Store) failures(errs []error, confirmed int) error {
 	if s.life.Closing.Err() != nil {
 		return s.life.ErrClosed
 	}
 	e := &NodesError{Confirmed: confirmed, Needed: s.majority, Nodes: make(map[string]error), all: len(s.nodes)}
 	for i, n := range s.nodes {
-		if errs[i] != nil {
+		if errs[i] != nil && !errors.Is(errs[i], store.ErrNotHeld) {
 			e.Nodes[n.name] = errs[i]
 		}
 	}

@@ -145,7 +145,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending)
 	defer s.life.Exit()
 	se := s.open(name, id, true)
 	defer s.shut(se)
-	t := tally{errs: slices.Repeat([]error{errTimeout}, len(s.nodes))}
+	errs := slices.Repeat([]error{errTimeout}, len(s.nodes))
 	e.replies = make(chan reply[struct{}], len(s.nodes))
 	se.mu.Lock()
 	keep, further := e.keep.State, se.further()
@@ -174,42 +174,38 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending)
 		}
 	}
 	se.mu.Unlock()
-	spare := len(s.nodes) - s.majority
+	ok, without, spare := 0, 0, len(s.nodes)-s.majority
 	receive(ctx, s.opts.Timeout, e.replies, len(s.nodes), func(r reply[struct{}]) bool {
 		if !e.release && errors.Is(r.err, store.ErrNotHeld) {
 			r.err = nil // nothing is left, which is all that Leave wants
 		}
-		t.note(r.node, r.err)
-		return t.ok >= s.majority || t.without > spare
+		errs[r.node] = r.err
+		ok, without = tally(errs)
+		return ok >= s.majority || without > spare
 	})
 	switch {
-	case t.without > spare:
+	case without > spare:
 		return store.ErrNotHeld
-	case t.ok >= s.majority:
+	case ok >= s.majority:
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case keep == store.Held && t.ok > 0 && t.ok+t.without >= s.majority:
+	case keep == store.Held && ok > 0 && ok+without >= s.majority:
 		return nil
 	}
-	return s.failures(t.errs, t.ok)
+	return s.failures(errs, ok)
 }
 
-// A tally counts the replies of nodes to a call that ends something.
-type tally struct {
-	ok, without int     // nodes that have ended it, and that had nothing to end
-	errs        []error // of the others
-}
-
-func (t *tally) note(i int, err error) {
-	switch t.errs[i] = nil; {
-	case err == nil:
-		t.ok++
-	case errors.Is(err, store.ErrNotHeld):
-		t.without++
-	default:
-		t.errs[i] = err
+// tally counts the nodes that have ended something, and those that had nothing to end.
+func tally(errs []error) (ok, without int) {
+	for _, err := range errs {
+		if err == nil {
+			ok++
+		} else if errors.Is(err, store.ErrNotHeld) {
+			without++
+		}
 	}
+	return ok, without
 }
 
 // Release ends a grant on all nodes, or keeps its name closed for a time; see [store.Store]. It
@@ -244,24 +240,21 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	_, errs := gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, n.Break(ctx, name, id)
 	})
-	t := tally{errs: errs}
-	for i, err := range errs {
-		t.note(i, err)
-	}
+	ok, without := tally(errs)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case t.ok+t.without < s.majority:
-		return s.failures(t.errs, t.ok+t.without)
-	case t.ok == 0:
+	case ok+without < s.majority:
+		return s.failures(errs, ok+without)
+	case ok == 0:
 		return store.ErrNotHeld
 	}
 	se := s.open(name, id, true)
 	defer s.shut(se)
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	for i, err := range t.errs {
-		if err != nil {
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, store.ErrNotHeld) {
 			se.end(i, force)
 		}
 	}
