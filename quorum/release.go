@@ -70,10 +70,10 @@ func (se *session) endAt(i int, e *ending) error {
 	case !t.left && !e.force:
 		return store.ErrNotHeld
 	case t.end == nil:
-		t.had, t.begin = t.granted, sent
+		t.begin = sent
 	}
-	n, had, again := s.nodes[i], t.had, t.end != nil && e.keep.State != store.Held
-	t.granted, t.queued, t.without, t.end = false, false, false, e
+	n, had, again := s.nodes[i], t.granted, t.end != nil && e.keep.State != store.Held
+	t.queued, t.without, t.end = false, false, e
 	se.mu.Unlock()
 	late, err := n.call(&n.others, func(ctx context.Context) error {
 		switch name, id := se.key.name, se.key.id; {
@@ -97,7 +97,7 @@ func (se *session) endAt(i int, e *ending) error {
 		t.lost = sent
 	}
 	if answered && (t.lost == 0 || now-t.lost > lateFor) || now-t.begin > undoFor {
-		if t.end, t.left, t.lost = nil, false, 0; !answered {
+		if t.end, t.left, t.granted, t.lost = nil, false, false, 0; !answered {
 			se.closing = store.Held // the record may be there
 		}
 	} else if !t.repeating {
@@ -160,7 +160,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending)
 	}
 	se.attempt, se.held, se.want = nil, false, wantNothing
 	for i := range se.seats {
-		vote := closes && !se.seats[i].granted && !se.name.isStuck(s.nodes[i]) // all nodes shall keep the name closed
+		vote := closes && !se.hasVote(i) && !se.name.isStuck(s.nodes[i]) // all nodes shall keep the name closed
 		if vote {
 			se.post(i, func() { se.acquireAt(i, further) })
 		}

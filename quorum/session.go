@@ -78,7 +78,7 @@ type seat struct {
 	ends   int // those that end the vote and are queued
 
 	left    bool          // the node may have a vote of the identity, or a place in its queue
-	granted bool          // it has answered that it has the vote, and no message that ends it was sent since
+	granted bool          // it has answered that it has the vote, and nothing is known about the end of that vote
 	queued  bool          // it has answered that it has a place
 	kept    store.State   // of the record that the last message that ended its vote left; Held if there is none
 	without bool          // that message found no vote
@@ -87,7 +87,6 @@ type seat struct {
 	// The message that ends what the node has, from when it is sent until nothing is left to do: see Undoing in the
 	// package documentation. The identity does not use the node meanwhile.
 	end       *ending
-	had       bool          // the node had a vote
 	begin     time.Duration // when it was sent first
 	repeating bool          // the pause before it is repeated has begun
 
