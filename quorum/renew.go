@@ -30,25 +30,21 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		longest = max(longest, grants[k].TTL)
 	}
 	s.meetPeers(ctx, longest) // a lease is renewed even if another client has another list
-	begin := s.now()
-	outcomes, valid := make([]store.Renewed, len(grants)), make([]int, 0, len(grants)) // indexes of grants
-	for k := range grants {
+	begin, outcomes := s.now(), make([]store.Renewed, len(grants))
+	all, requests := make([]*renewing, 0, len(grants)), make([]store.Renewal, 0, len(grants))
+	for k, grant := range grants {
 		switch {
-		case grants[k].Mode != store.Exclusive:
+		case grant.Mode != store.Exclusive:
 			outcomes[k].Err = errDowngrade
-		case grants[k].Floor >= store.MaxToken:
-			outcomes[k].Err = store.NoTokens(grants[k].Floor)
+		case grant.Floor >= store.MaxToken:
+			outcomes[k].Err = store.NoTokens(grant.Floor)
 		default:
-			valid = append(valid, k)
+			r := s.newRenewing(grant, &outcomes[k])
+			all, requests = append(all, r), append(requests, r.request)
 		}
 	}
-	if len(valid) == 0 && len(grants) > 0 {
+	if len(all) == 0 && len(grants) > 0 {
 		return nil, outcomes[0].Err
-	}
-	all, requests := make([]renewing, len(valid)), make([]store.Renewal, len(valid))
-	for n, k := range valid {
-		all[n].init(s, grants[k])
-		requests[n] = all[n].request
 	}
 	renew := func(ctx context.Context, n *node) ([]store.Renewed, error) {
 		out, err := n.Renew(ctx, requests)
@@ -58,31 +54,30 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		if err == nil && n.isTwin(ctx) {
 			out = slices.Repeat([]store.Renewed{{Err: errTwin}}, len(requests))
 		}
-		for k := range all {
-			if err == nil && all[k].se != nil {
-				out[k] = all[k].renewedAt(n.index, out[k])
+		for k, r := range all {
+			if err == nil && r.se != nil {
+				out[k] = r.renewedAt(n.index, out[k])
 			}
 		}
 		return out, err
 	}
-	gather(ctx, s, s.nodes, renew, func(r reply[[]store.Renewed]) bool {
+	gather(ctx, s, s.nodes, renew, func(answer reply[[]store.Renewed]) bool {
 		decided := true
-		for k := range all {
-			out := store.Renewed{Err: r.err}
-			if r.err == nil {
-				out = r.v[k]
+		for k, r := range all {
+			out := store.Renewed{Err: answer.err}
+			if answer.err == nil {
+				out = answer.v[k]
 			}
-			all[k].note(r.node, out)
+			r.note(answer.node, out)
 			// All nodes together may agree on new tokens.
-			decided = decided && all[k].status() != store.Unknown && all[k].newBlock().verdict != conflict
+			decided = decided && r.status() != store.Unknown && r.newBlock().verdict != conflict
 		}
 		return decided
 	})
-	known := false
-	for n, k := range valid {
-		outcomes[k] = all[n].outcome(ctx, s, begin)
-		known = known || outcomes[k].Status != store.Unknown
+	for _, r := range all {
+		*r.result = r.outcome(ctx, s, begin)
 	}
+	known := slices.ContainsFunc(outcomes, func(out store.Renewed) bool { return out.Status != store.Unknown })
 	if !known && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -92,17 +87,18 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 // A renewing is the renewal of one grant.
 type renewing struct {
 	ballot
-	grant   store.Renewal
-	request store.Renewal // as the nodes are asked
-	se      *session      // nil if the lease belongs to another handle
-	over    bool          // the lease had ended before
-	crowded bool          // other requests are queued, so there are no new tokens
-	extends bool          // a majority has extended the lease; under the mutex of the session, like gone
-	gone    []int         // nodes that have lost their vote
+	ttl     time.Duration  // of the lease
+	request store.Renewal  // as the nodes are asked
+	result  *store.Renewed // for the caller
+	se      *session       // nil if the lease belongs to another handle
+	over    bool           // the lease had ended before
+	crowded bool           // other requests are queued, so there are no new tokens
+	extends bool           // a majority has extended the lease; under the mutex of the session, like gone
+	gone    []int          // nodes that have lost their vote
 }
 
-func (r *renewing) init(s *Store, grant store.Renewal) {
-	r.grant, r.request, r.ballot = grant, grant, newBallot(len(s.nodes))
+func (s *Store) newRenewing(grant store.Renewal, result *store.Renewed) *renewing {
+	r := &renewing{ballot: newBallot(len(s.nodes)), ttl: grant.TTL, request: grant, result: result}
 	if se := s.find(grant.Name, grant.ID); se != nil {
 		se.mu.Lock()
 		defer se.mu.Unlock()
@@ -119,6 +115,7 @@ func (r *renewing) init(s *Store, grant store.Renewal) {
 		}
 	}
 	r.request.TTL = ttlAtNodes(r.request.TTL)
+	return r
 }
 
 // renewedAt records what a node has, and returns its reply as it counts. It is called for every reply,
@@ -166,7 +163,7 @@ func (r *renewing) status() store.Status {
 
 // newBlock returns the decision about new tokens. It is open if there are none.
 func (r *renewing) newBlock() decision {
-	if r.grant.Tokens == 0 || r.crowded {
+	if r.request.Tokens == 0 || r.crowded {
 		return decision{verdict: open}
 	}
 	return decide(r.votes, r.block)
@@ -178,7 +175,7 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 	case store.Unknown:
 		out.Err = r.failure(s)
 	case store.Extended:
-		out.TTL = min(r.grant.TTL, validUntil(begin, s.now(), r.shortest)-begin)
+		out.TTL = min(r.ttl, validUntil(begin, s.now(), r.shortest)-begin)
 		d := r.newBlock()
 		if d.verdict == conflict {
 			d = r.raise(ctx, s, begin, r.request, d)
@@ -205,7 +202,7 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 		if out.Tokens > 0 {
 			se.first, se.last = out.Token, out.Token+int64(out.Tokens)-1
 		}
-		se.until, se.floor = max(se.until, begin+out.TTL), max(se.floor, r.grant.Floor, se.last)
+		se.until, se.floor = max(se.until, begin+out.TTL), max(se.floor, r.request.Floor, se.last)
 		r.extends = true
 	}
 	r.repair()
