@@ -45,9 +45,9 @@ type session struct {
 	key   sessionKey
 	name  *name
 	turn  chan struct{} // has a value while an Acquire is in progress
+	refs  atomic.Int32  // calls and messages in flight
 
 	mu      sync.Mutex
-	refs    int // calls and messages in flight
 	seats   []seat
 	want    want
 	attempt *attempt // the Acquire in progress; nil if there is none, or if the identity was released meanwhile
@@ -111,9 +111,7 @@ func (s *Store) open(name string, id store.ID, foreign bool) *session {
 		}
 		s.sessions[key] = se
 	}
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	se.refs++
+	se.refs.Add(1)
 	return se
 }
 
@@ -126,11 +124,9 @@ func (s *Store) find(name string, id store.ID) *session {
 
 // shut ends a call or a message of a session, which is removed if it is over.
 func (s *Store) shut(se *session) {
+	se.refs.Add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	se.mu.Lock()
-	se.refs--
-	se.mu.Unlock()
 	s.forget(se)
 }
 
@@ -138,7 +134,7 @@ func (s *Store) shut(se *session) {
 func (s *Store) forget(se *session) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	over := se.refs == 0 && (se.want == wantNothing || s.now() > se.until+s.caps.Heartbeat) &&
+	over := se.refs.Load() == 0 && (se.want == wantNothing || s.now() > se.until+s.caps.Heartbeat) &&
 		!slices.ContainsFunc(se.seats, func(t seat) bool { return t.end != nil })
 	if over && s.sessions[se.key] == se {
 		delete(s.sessions, se.key)
@@ -211,7 +207,7 @@ func (se *session) repair() {
 func (se *session) post(i int, send func()) {
 	s, t := se.store, &se.seats[i]
 	t.posted++
-	se.refs++
+	se.refs.Add(1)
 	se.name.post(s, i, func() {
 		defer s.shut(se)
 		se.mu.Lock()
