@@ -41,9 +41,9 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	}
 	defer s.life.Exit()
 	if q.Name != "" {
-		found, err := s.lookup(ctx, q.Name)
-		if err == nil && found.Name != "" {
-			page.Locks = []store.Lock{found.Lock}
+		lock, _, err := s.lookup(ctx, q.Name)
+		if err == nil && lock.Name != "" {
+			page.Locks = []store.Lock{lock}
 		}
 		return page, err
 	}
@@ -122,9 +122,9 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c cursor) ([]
 		wg.Go(func() {
 			defer func() { <-turns }()
 			asked := s.now() // the nodes count the ages until later
-			f, err := s.lookup(ctx, lock.Name)
-			if errs[k] = err; err == nil && !f.wasListed(c, asked) {
-				found[k] = f.Lock
+			lock, ages, err := s.lookup(ctx, lock.Name)
+			if errs[k] = err; err == nil && !c.hasListed(ages, asked) {
+				found[k] = lock
 			}
 		})
 	}
@@ -132,15 +132,9 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c cursor) ([]
 	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), cmp.Or(errs...)
 }
 
-// A found is what the nodes have of a name.
-type found struct {
-	store.Lock                 // its name is empty if it has neither a holder nor waiters
-	ages       []time.Duration // for how long each node has had it; -1 if it does not
-}
-
-// wasListed reports whether a name was listed for an earlier node.
-func (f *found) wasListed(c cursor, now time.Duration) bool {
-	for i, age := range f.ages[:c.node] {
+// hasListed reports whether a name was listed for an earlier node.
+func (c cursor) hasListed(ages []time.Duration, now time.Duration) bool {
+	for i, age := range ages[:c.node] {
 		if c.skipped&(1<<i) == 0 && age >= now-c.begin {
 			return true
 		}
@@ -148,17 +142,17 @@ func (f *found) wasListed(c cursor, now time.Duration) bool {
 	return false
 }
 
-// lookup asks all nodes about one name.
-func (s *Store) lookup(ctx context.Context, name string) (f found, err error) {
+// lookup asks all nodes about one name. It returns what they have of it, without a name if that is nothing, and
+// for how long each node has had the name, or -1 if it does not have it.
+func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, ages []time.Duration, err error) {
 	pages, errs := s.listAt(ctx, s.nodes, store.Query{Name: name})
 	if ctx.Err() != nil {
-		return f, ctx.Err()
+		return lock, nil, ctx.Err()
 	}
 	silent := 0
-	f.ages = make([]time.Duration, len(s.nodes))
+	ages = slices.Repeat([]time.Duration{-1}, len(s.nodes))
 	holders, waiters := make(map[store.ID][]store.Holder), make(map[store.ID]store.Waiter)
 	for i := range pages {
-		f.ages[i] = -1
 		if errs[i] != nil {
 			silent++
 			continue
@@ -166,30 +160,31 @@ func (s *Store) lookup(ctx context.Context, name string) (f found, err error) {
 		for _, l := range pages[i].Locks {
 			for _, h := range l.Holders {
 				holders[h.ID] = append(holders[h.ID], h)
-				f.ages[i] = max(f.ages[i], h.Age)
+				ages[i] = max(ages[i], h.Age)
 			}
 			for _, w := range l.Waiters {
 				if old, ok := waiters[w.ID]; !ok || w.Age > old.Age {
 					waiters[w.ID] = w
 				}
-				f.ages[i] = max(f.ages[i], w.Age)
+				ages[i] = max(ages[i], w.Age)
 			}
 		}
 	}
 	if silent > len(s.nodes)-s.majority {
-		return f, s.failures(errs, len(s.nodes)-silent)
+		return lock, nil, s.failures(errs, len(s.nodes)-silent)
 	}
 	for id, all := range holders {
 		if len(all)+silent >= s.majority {
-			f.Holders = append(f.Holders, s.merge(all))
+			lock.Holders = append(lock.Holders, s.merge(all))
 			delete(waiters, id) // it waits at nodes that had voted for another request
 		}
 	}
-	f.Waiters = slices.SortedFunc(maps.Values(waiters), func(a, b store.Waiter) int { return cmp.Compare(b.Age, a.Age) })
-	if len(f.Holders)+len(f.Waiters) > 0 {
-		f.Name = name
+	oldest := func(a, b store.Waiter) int { return cmp.Compare(b.Age, a.Age) }
+	lock.Waiters = slices.SortedFunc(maps.Values(waiters), oldest)
+	if len(lock.Holders)+len(lock.Waiters) > 0 {
+		lock.Name = name
 	}
-	return f, nil
+	return lock, ages, nil
 }
 
 // merge combines what several nodes report about a holder. A node that has not received a Keep yet
