@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -237,10 +238,7 @@ func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx cont
 
 // gatherAll calls f for the given nodes at the same time, and returns what each node of the store replied.
 func gatherAll[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx context.Context, n *node) (T, error)) ([]T, []error) {
-	values, errs := make([]T, len(s.nodes)), make([]error, len(s.nodes))
-	for _, n := range nodes {
-		errs[n.index] = errTimeout
-	}
+	values, errs := make([]T, len(s.nodes)), slices.Repeat([]error{errTimeout}, len(s.nodes))
 	gather(ctx, s, nodes, f, func(r reply[T]) bool {
 		values[r.node], errs[r.node] = r.v, r.err
 		return false
