@@ -141,9 +141,7 @@ func (s *Store) look(ctx context.Context) error {
 	}
 	others := make(map[string]*other)
 	_, own := s.list()
-	s.servers.Lock()
-	identified := s.identified
-	s.servers.Unlock()
+	identified := s.identified.Load()
 	pages, errs := s.listAt(ctx, s.nodes, store.Query{Name: peersName})
 	var unsure uint16 // nodes that have not answered, or may have forgotten it
 	var misfit error

@@ -95,8 +95,8 @@ type Store struct {
 	peers    peers
 
 	servers    sync.Mutex    // protects the server of each node, and peers.misfit
-	identified int           // how often a server was identified
-	looked     int           // its value before the nodes were last asked for the TTLs of other clients
+	identified atomic.Int64  // how many servers were identified so far
+	looked     int64         // its value before the nodes were last asked for the TTLs of other clients
 	maxTTL     time.Duration // longest TTL that this client or another one uses
 
 	mu       sync.Mutex

@@ -26,7 +26,7 @@ const (
 type server struct {
 	id    string        // see Server
 	born  time.Duration // when it started
-	order int           // a server that was identified later has a higher one; 0 if it was not identified yet
+	order int64         // a server that was identified later has a higher one; 0 if it was not identified yet
 
 	// What is known about the clock of the node, whichever server it had.
 	met    time.Duration // when it was identified for the first time
@@ -96,7 +96,6 @@ func (n *node) verify(ctx context.Context) error {
 		return fmt.Errorf("its uptime is unknown: %w", err)
 	}
 	s.servers.Lock()
-	s.identified++
 	now := s.now()
 	if known.order == 0 || found.ID != known.id {
 		born := now - found.Uptime
@@ -105,7 +104,7 @@ func (n *node) verify(ctx context.Context) error {
 			// last reply of the previous server.
 			born = max(born, time.Duration(n.lastReply.Load()))
 		}
-		known.id, known.born, known.order = found.ID, born, s.identified
+		known.id, known.born, known.order = found.ID, born, s.identified.Add(1)
 	}
 	if !found.Clock.IsZero() {
 		known.offset = time.Duration(found.Clock.UnixNano()) - (begin+now)/2
