@@ -176,9 +176,7 @@ func (a *attempt) ask(i int) {
 			if !se.isValid() {
 				return // it was not granted
 			}
-			ttl := req.TTL
-			req = se.further()
-			req.TTL = ttl
+			req = se.further(req.TTL)
 		}
 		v, err := se.acquireAt(i, req)
 		a.replies <- reply[acquired]{i, v, err}

@@ -148,7 +148,7 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending)
 	errs := slices.Repeat([]error{errTimeout}, len(s.nodes))
 	e.replies = make(chan reply[struct{}], len(s.nodes))
 	se.mu.Lock()
-	keep, further := e.keep.State, se.further()
+	keep, further := e.keep.State, se.further(ttlAtNodes(se.ttl))
 	closes := keep != store.Held && se.isValid()
 	if closes {
 		se.closing = keep

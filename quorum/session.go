@@ -195,7 +195,7 @@ func (se *session) repair() {
 		if t := &se.seats[i]; t.posted == 0 && se.attempt == nil && se.isValid() && !t.granted && t.end == nil && !se.name.isStuck(se.store.nodes[i]) {
 			se.post(i, func() {
 				if !t.granted && se.isValid() {
-					se.acquireAt(i, se.further())
+					se.acquireAt(i, se.further(ttlAtNodes(se.ttl)))
 				}
 			})
 		}
@@ -258,9 +258,9 @@ func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 
 // further returns the request for a further vote of the lease. It asks for the lease's own block,
 // so that all nodes report the same tokens.
-func (se *session) further() store.Request {
+func (se *session) further(ttl time.Duration) store.Request {
 	req := se.req
-	req.TTL, req.Floor, req.Tokens, req.Queue = ttlAtNodes(se.ttl), se.first-1, int(se.last-se.first+1), false
+	req.TTL, req.Floor, req.Tokens, req.Queue = ttl, se.first-1, int(se.last-se.first+1), false
 	return req
 }
 
