@@ -157,7 +157,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if err == nil {
 		err = s.look(ctx)
 	}
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		s.life.Shut() // a call that is in flight reports nothing
 		return nil, err
 	}

@@ -194,9 +194,6 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 		}
 		return struct{}{}, n.verify(ctx)
 	})
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	s.servers.Lock()
 	defer s.servers.Unlock()
 	for _, n := range s.nodes {
