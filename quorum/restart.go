@@ -131,11 +131,10 @@ func (n *node) exclusion() error {
 		return fmt.Errorf("it is the same server as node %s", twin.name)
 	}
 	uptime, delay := n.quorum.now()-n.server.born, n.quorum.restartDelay()
-	if at := n.setAhead(); at > 0 {
-		since, delay := n.quorum.now()-at, max(delay, ttlAtNodes(n.quorum.maxTTL))
-		if !isOld(since, delay) {
-			return fmt.Errorf("its clock seems to have been set ahead %v ago, which ends locks too early: excluded for another %v", since.Round(time.Second), (delay - since).Round(time.Second))
-		}
+	at := n.setAhead()
+	since, least := n.quorum.now()-at, max(delay, ttlAtNodes(n.quorum.maxTTL))
+	if at > 0 && !isOld(since, least) {
+		return fmt.Errorf("its clock seems to have been set ahead %v ago, which ends locks too early: excluded for another %v", since.Round(time.Second), (least - since).Round(time.Second))
 	}
 	if !isOld(uptime, delay) {
 		return fmt.Errorf("its server restarted %v ago and may have lost locks: excluded for another %v", uptime.Round(time.Second), (delay - uptime).Round(time.Second))
