@@ -56,9 +56,7 @@ func join(t *testing.T, nodes []quorum.Node, opts quorum.Options) (*quorum.Store
 	q, err := quorum.New(t.Context(), nodes, opts)
 	if err == nil {
 		t.Cleanup(func() { q.Close() })
-		req := request("first")
-		q.Acquire(t.Context(), req)
-		q.Leave(t.Context(), req.Name, req.ID)
+		granted(t, q)
 	}
 	return q, err
 }

@@ -77,18 +77,6 @@ func undialed(context.Context, string) error {
 
 func TestUndoing(t *testing.T) {
 	nodeTests{
-		// Two nodes keep votes for different leases. They do not close the name until their TTLs are over.
-		"releases that different nodes did not get are repeated": func(t *testing.T, nodes []*gate, q *quorum.Store) {
-			for i := range 2 {
-				req := lease(t, q)
-				nodes[i].set(down, nil)
-				mustRelease(t, q, req)
-				nodes[i].set(nil, nil)
-			}
-			time.Sleep(2 * time.Second)
-			req := lease(t, q)
-			wantVotes(t, nodes, req, 3)
-		},
 		"a name with a call that never returns collects no messages": func(t *testing.T, nodes []*gate, q *quorum.Store) {
 			nodes[0].hangs(t)
 			for i := range 10 {
@@ -292,9 +280,7 @@ func TestVoteThatARepairGetsTooLateIsGivenBack(t *testing.T) {
 func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newGates(3)
-		for _, g := range all {
-			g.timeout = time.Second
-		}
+		all[0].timeout = time.Second
 		q := openQuorum(t, named(all), quorum.Options{Timeout: 10 * time.Second})
 		req := request("n")
 		all[0].set(func(_ context.Context, call string) error {
