@@ -111,6 +111,18 @@ func (e *NodesError) Unwrap() []error {
 	})
 }
 
+// tally counts the nodes that have done what they were asked, and those that had nothing to end.
+func tally(errs []error) (ok, without int) {
+	for _, err := range errs {
+		if err == nil {
+			ok++
+		} else if errors.Is(err, store.ErrNotHeld) {
+			without++
+		}
+	}
+	return ok, without
+}
+
 // failures combines the errors of the nodes into one. A node that had nothing to end has not failed.
 func (s *Store) failures(errs []error, confirmed int) error {
 	if s.life.Closing.Err() != nil {

@@ -77,8 +77,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 			if c.skipped |= 1 << c.node; bits.OnesCount16(c.skipped) > len(s.nodes)-s.majority {
 				return store.Page{}, s.failures(failures, c.node+1-bits.OnesCount16(c.skipped))
 			}
-			part = store.Page{}
-		}
+		} // the part is empty then
 		part.Locks = slices.DeleteFunc(part.Locks, func(l store.Lock) bool { return listed[l.Name] })
 		found, err := s.lookupAll(ctx, part.Locks, c)
 		if err != nil {
@@ -149,14 +148,13 @@ func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, ages 
 	if ctx.Err() != nil {
 		return lock, nil, ctx.Err()
 	}
-	silent := 0
+	answers, _ := tally(errs)
+	if answers < s.majority {
+		return lock, nil, s.failures(errs, answers)
+	}
 	ages = slices.Repeat([]time.Duration{-1}, len(s.nodes))
 	holders, waiters := make(map[store.ID][]store.Holder), make(map[store.ID]store.Waiter)
 	for i := range pages {
-		if errs[i] != nil {
-			silent++
-			continue
-		}
 		for _, l := range pages[i].Locks {
 			for _, h := range l.Holders {
 				holders[h.ID] = append(holders[h.ID], h)
@@ -170,11 +168,8 @@ func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, ages 
 			}
 		}
 	}
-	if silent > len(s.nodes)-s.majority {
-		return lock, nil, s.failures(errs, len(s.nodes)-silent)
-	}
 	for id, all := range holders {
-		if len(all)+silent >= s.majority {
+		if len(all)+len(s.nodes)-answers >= s.majority {
 			lock.Holders = append(lock.Holders, s.merge(all))
 			delete(waiters, id) // it waits at nodes that had voted for another request
 		}

@@ -236,11 +236,13 @@ func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx cont
 	receive(ctx, s.opts.Timeout, replies, len(nodes), note)
 }
 
-// gatherAll calls f for the given nodes at the same time, and returns what each node of the store replied.
+// gatherAll calls f for the given nodes at the same time, and returns the reply or the error of each node.
 func gatherAll[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx context.Context, n *node) (T, error)) ([]T, []error) {
 	values, errs := make([]T, len(s.nodes)), slices.Repeat([]error{errTimeout}, len(s.nodes))
 	gather(ctx, s, nodes, f, func(r reply[T]) bool {
-		values[r.node], errs[r.node] = r.v, r.err
+		if errs[r.node] = r.err; r.err == nil {
+			values[r.node] = r.v
+		}
 		return false
 	})
 	return values, errs

@@ -145,13 +145,9 @@ func (s *Store) look(ctx context.Context) error {
 	pages, errs := s.listAt(ctx, s.nodes, store.Query{Name: peersName})
 	var unsure uint16 // nodes that have not answered, or may have forgotten it
 	var misfit error
-	answers := 0
 	s.servers.Lock()
 	defer s.servers.Unlock()
 	for i, n := range s.nodes {
-		if errs[i] == nil {
-			answers++
-		}
 		if errs[i] != nil || n.exclusion() != nil {
 			unsure |= 1 << i
 		}
@@ -174,7 +170,7 @@ func (s *Store) look(ctx context.Context) error {
 			}
 		}
 	}
-	if answers >= s.majority {
+	if answers, _ := tally(errs); answers >= s.majority {
 		s.looked = max(s.looked, identified)
 	}
 	delete(others, own)

@@ -196,18 +196,6 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending)
 	return s.failures(errs, ok)
 }
 
-// tally counts the nodes that have ended something, and those that had nothing to end.
-func tally(errs []error) (ok, without int) {
-	for _, err := range errs {
-		if err == nil {
-			ok++
-		} else if errors.Is(err, store.ErrNotHeld) {
-			without++
-		}
-	}
-	return ok, without
-}
-
 // Release ends a grant on all nodes, or keeps its name closed for a time; see [store.Store]. It
 // returns when a majority has ended it. It returns [store.ErrNotHeld] if too many nodes do not have
 // the grant for it to have a majority.
