@@ -69,7 +69,7 @@ func (b *ballot) raise(ctx context.Context, s *Store, begin time.Duration, renew
 			behind = append(behind, s.nodes[i])
 		}
 	}
-	agreed := decision{verdict: broken}
+	var agreed decision
 	gather(ctx, s, behind, func(ctx context.Context, n *node) ([]store.Renewed, error) {
 		return n.Renew(ctx, []store.Renewal{renewal})
 	}, func(r reply[[]store.Renewed]) bool {
@@ -78,9 +78,7 @@ func (b *ballot) raise(ctx context.Context, s *Store, begin time.Duration, renew
 		} else {
 			b.deny(r.node, failed, cmp.Or(r.err, errWithout))
 		}
-		if now := decide(b.votes, int(d.last-d.first+1)); now.verdict == won {
-			agreed = now
-		}
+		agreed = decide(b.votes, int(d.last-d.first+1))
 		return agreed.verdict == won
 	})
 	return agreed
