@@ -14,7 +14,7 @@
 // invariants:
 //
 //   - S1: exclusion, which is O, also while Once or MinHold keeps a name closed.
-//   - S2: tokens rise from grant to grant, which is T.
+//   - S2: tokens rise from grant to grant, which is T ([History.TokensOutOfOrder]).
 //   - S3: a resource that checks tokens accepts no older token, which is R.
 //   - S4: nobody is granted a name before the deadline that its holder last knew.
 //   - L1: after a fault, the rate of grants is soon back at half of what it was, or more.
