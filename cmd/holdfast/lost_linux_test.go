@@ -94,18 +94,18 @@ func TestAGuardThatIsKilledIsReported(t *testing.T) {
 // The lock itself lasts for its TTL, and the store is not the reason.
 func TestAJobThatTheGuardEndsAfterMaxHoldIsNotLate(t *testing.T) {
 	s := newSite(t)
-	p := s.start("run", "--max-hold", "1s", "a", "-c", `touch "$DIR/began"; exec sleep 60`)
+	p := s.start("run", "--max-hold", "4s", "a", "-c", `touch "$DIR/began"; exec sleep 60`)
 	s.exists("began")
 	guard := s.guardOf(p)
 	p.signal(syscall.SIGSTOP)
 	until(t, "holdfast is stopped", func() bool { state, _ := processState(p.cmd.Process.Pid); return state == "T" })
 	syscall.Kill(guard, syscall.SIGSTOP) // holdfast would continue it
-	time.Sleep(1200 * time.Millisecond)
+	time.Sleep(4200 * time.Millisecond)
 	syscall.Kill(guard, syscall.SIGCONT)
 	until(t, "the message of the guard", func() bool { return strings.Contains(p.err.String(), "the job was killed") })
 	p.signal(syscall.SIGCONT)
 	p.wantCode(79)
-	p.wantErrParts("killed before another holder could acquire the lock", "held for the 1s of --max-hold", "allow it more time")
+	p.wantErrParts("killed before another holder could acquire the lock", "held for the 4s of --max-hold", "allow it more time")
 }
 
 // A killed process first loses its files and then its children. In between, the guard sees that

@@ -15,9 +15,9 @@ import (
 func TestALockIsClosedForHalfOfThePeriodAlsoAfterMaxHold(t *testing.T) {
 	s := newSite(t)
 	s.ok("run", "--period", "1h", "quick", "--", "true")
-	p := s.run("run", "--period", "1h", "--max-hold", "1s", "ended", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
+	p := s.run("run", "--period", "1h", "--max-hold", "4s", "ended", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
 	p.wantCode(79)
-	p.wantErrParts("held for the 1s of --max-hold", "SIGTERM", "allow it more time with --max-hold")
+	p.wantErrParts("held for the 4s of --max-hold", "SIGTERM", "allow it more time with --max-hold")
 	if strings.Contains(p.err.String(), "check the store") {
 		t.Errorf("the store is not the reason: %s", &p.err)
 	}
