@@ -28,14 +28,20 @@ local till = now() + tonumber(ARGV[1])
 while now() < till do end
 return 1`
 
-// A connection that brings replies is not closed, even if a call waits behind many others.
-func TestQueuedCallsKeepTheirConnection(t *testing.T) {
-	t.Parallel()
+// dialServer opens a store on a server of its own.
+func dialServer(t *testing.T) *Store {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	option := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
 	s, err := Dial(t.Context(), option, rediscore.Config{})
 	must(t, err)
-	defer s.Close()
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// A connection that brings replies is not closed, even if a call waits behind many others.
+func TestQueuedCallsKeepTheirConnection(t *testing.T) {
+	t.Parallel()
+	s := dialServer(t)
 	const calls = 4 // together they take longer than callTimeout
 	// The server sends the replies to all calls that it has read at once, so each call must be long.
 	long := strings.Repeat("x", 1<<16)
@@ -54,11 +60,7 @@ func TestQueuedCallsKeepTheirConnection(t *testing.T) {
 // The server is busy for longer than one of two calls can wait.
 func TestAShortDeadlineDoesNotCloseTheConnectionOfOtherCalls(t *testing.T) {
 	t.Parallel()
-	server := servers.StartRedis(t, servers.RedisOptions{})
-	option := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
-	s, err := Dial(t.Context(), option, rediscore.Config{})
-	must(t, err)
-	defer s.Close()
+	s := dialServer(t)
 	suites.Granted(t, s, suites.Request("warm"))
 	s.conn.owned.closeIf(func(c *connection) bool {
 		c.trip.Store(1)
