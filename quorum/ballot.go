@@ -73,7 +73,7 @@ func (b *ballot) raise(ctx context.Context, s *Store, begin time.Duration, renew
 	gather(ctx, s, behind, func(ctx context.Context, n *node) ([]store.Renewed, error) {
 		return n.Renew(ctx, []store.Renewal{renewal})
 	}, func(r reply[[]store.Renewed]) bool {
-		if r.err == nil && len(r.v) == 1 && r.v[0].Status == store.Extended {
+		if r.err == nil && r.v[0].Status == store.Extended {
 			b.votes[r.node].state, b.votes[r.node].recorded, b.errs[r.node] = granted, d.last, nil
 		} else {
 			b.deny(r.node, failed, cmp.Or(r.err, errWithout))

@@ -48,12 +48,6 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	renew := func(ctx context.Context, n *node) ([]store.Renewed, error) {
 		out, err := n.Renew(ctx, requests)
-		if err == nil && len(out) != len(requests) {
-			err = fmt.Errorf("%d outcomes of %d renewals", len(out), len(requests))
-		}
-		if err == nil && n.isTwin(ctx) {
-			out = slices.Repeat([]store.Renewed{{Err: errTwin}}, len(requests))
-		}
 		for k, r := range all {
 			if err == nil && r.se != nil {
 				out[k] = r.renewedAt(n.index, out[k])
@@ -82,6 +76,18 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		return nil, ctx.Err()
 	}
 	return outcomes, nil
+}
+
+// Renew extends grants at a node, unless it has the server of another node: then it has no outcome of its own.
+func (n *node) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	out, err := n.Store.Renew(ctx, grants)
+	if err == nil && len(out) != len(grants) {
+		err = fmt.Errorf("%d outcomes of %d renewals", len(out), len(grants))
+	}
+	if err == nil && n.isTwin(ctx) {
+		out = slices.Repeat([]store.Renewed{{Err: errTwin}}, len(grants))
+	}
+	return out, err
 }
 
 // A renewing is the renewal of one grant.

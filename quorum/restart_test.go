@@ -181,6 +181,20 @@ func TestLeaseIsNotRenewedByOneServerThatIsTwoNodes(t *testing.T) {
 	}
 }
 
+// The address of a node leads to the server of another node when its counter has to be raised. A third node has
+// voted for another request.
+func TestCounterOfAServerThatIsTwoNodesIsRaisedForOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+		granted(t, q)
+		count(t, nodes[1].gate, 1000)
+		mustAcquire(t, nodes[2].Store, request("n"))
+		move := func(context.Context, string) error { nodes[0].restart("run1", time.Hour); return nil }
+		nodes[0].set(only(move, "Renew"), nil)
+		mustRefuse(t, q, request("n"))
+	})
+}
+
 func TestNodeWhoseClockWasSetDoesNotCountBeforeTheLargestTTLIsOver(t *testing.T) {
 	for _, delay := range []time.Duration{0, -1} {
 		synctest.Test(t, func(t *testing.T) {
