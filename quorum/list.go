@@ -30,8 +30,9 @@ const (
 // have a majority: if the nodes that have its grant and the nodes that do not answer are a majority together.
 //
 // It lists the names of one node after the other, and looks up each name at all nodes. It leaves out
-// a name that an earlier node has had since the listing began, because it was listed there. A page ends early if it
-// takes long, because then the call has no time left for another node that hangs.
+// a name that an earlier node has had since the listing began, because it was listed there. If a node fails between
+// two pages of its names, those of the first pages may be listed again. A page ends early if it takes long, because
+// then the call has no time left for another node that hangs.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return page, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
