@@ -8,17 +8,17 @@
 //
 // # Assumptions
 //
-//   - All clients have the same list of nodes. To replace a node, add the new one in all programs,
-//     wait for the largest TTL and another minute, then remove the old one in all programs. Clients tell
-//     each other their lists through the nodes, under the name holdfast:quorum:clients. A list that does
-//     not fit those of others is refused, unless the others are idle.
+//   - All clients have the same list of nodes. To replace a node, add the new one in all programs, wait for
+//     the largest TTL and a minute, then remove the old one. Clients tell each other their lists through the
+//     nodes, under the name holdfast:quorum:clients. One that does not fit is refused, unless the others are idle.
+//   - The address of a node does not lead to the server of another node. If it does, that server still counts
+//     once, but a message that ends a vote of the first node may end that of the second.
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not answer,
 //     and after it lost data or its clock was set ahead, until all grants that it had then have ended. A loss
 //     without a restart, such as by FLUSHALL, is not noticed, so it must not happen at a node whose vote a
 //     lease needs. A lease usually has all votes after a few milliseconds.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. They may show
-//     different times: a client measures with its monotonic clock, and a node counts the TTL from when it
-//     received the request. A clock that is set ahead matters: see Delayed restart.
+//     different times. A clock that is set ahead matters: see Delayed restart.
 //   - A holder does not act after its lease has ended, or the resource checks the token.
 //
 // # Acquire
