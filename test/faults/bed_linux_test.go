@@ -71,8 +71,10 @@ func sentinel(t testing.TB) *bed {
 func redisCluster(t testing.TB) *bed {
 	t.Helper()
 	c := servers.StartCluster(t, servers.RedisOptions{})
-	return &bed{t: t, url: "redis+cluster://" + strings.Join(c.Addrs(), ","), nodes: c.Nodes, shards: c}
+	return &bed{t: t, url: clusterURL(c), nodes: c.Nodes, shards: c}
 }
+
+func clusterURL(c *servers.Cluster) string { return "redis+cluster://" + strings.Join(c.Addrs(), ",") }
 
 // short returns a TTL that is short enough to wait for its end, and long enough for renewals on
 // a busy machine. On etcd a renewal takes more calls, and each may wait for an election.

@@ -336,6 +336,8 @@ func huntCluster(h *hunt) {
 		{kind: "addresses moved", weak: replaced, after: 2 * keptTTL, do: func(_ time.Duration, i int) {
 			c.Move(time.Second, c.Primary(lockKey(h.bed, fmt.Sprint("n", i))))
 			c.AwaitOK()
+			h.bed.url = clusterURL(c) // of processes that start later: every server may have moved by then
+			h.urls = slices.Repeat([]string{h.bed.url}, len(h.urls))
 		}},
 	})
 }
