@@ -175,6 +175,7 @@ func TestAnInvalidRenewalDoesNotAffectOthersThatAreQueued(t *testing.T) {
 	granted(t, s, b)
 	for _, queued := range [][]store.Request{{a, b, invalid}, {a, b, b}, {a, b, b, invalid}} {
 		s.gives.turn <- struct{}{} // so that they queue up
+		eventually(t, "the calls before have landed", func() bool { return s.gives.calls.Len() == 0 })
 		var wg sync.WaitGroup
 		for i, r := range queued {
 			wg.Go(func() {

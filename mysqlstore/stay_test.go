@@ -107,6 +107,7 @@ func TestAfterAMigrationGrantsEndBesideAnAcquire(t *testing.T) {
 	mustExec(t, c.db, fmt.Sprintf("UPDATE holdfast_meta SET compatible = %d", version+1))
 	for i, req := range acquires {
 		s.takes.turn <- struct{}{} // so that calls queue up
+		eventually(t, "the calls before have landed", func() bool { return s.takes.calls.Len() == 0 })
 		s.metaRead = time.Time{}
 		var wg sync.WaitGroup
 		for n, call := range []func() error{
