@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -17,14 +18,44 @@ func stalledPipe(t *testing.T) *os.File {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
-	w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	for err == nil {
-		_, err = w.Write(make([]byte, 4096))
-	}
+	fill(w)
 	if err := syscall.SetNonblock(int(w.Fd()), false); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// fill writes to a pipe until it is full.
+func fill(w *os.File) {
+	for size := 4096; size > 0; size /= 16 {
+		w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		for err := error(nil); err == nil; {
+			_, err = w.Write(make([]byte, size))
+		}
+	}
+}
+
+// fifo returns the reading end and two writing ends of a pipe. Filling it through the second one does not
+// change the first one, which a process may use.
+func fifo(t *testing.T) (r, w, filler *os.File) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ends := make([]*os.File, 3)
+	for i, flags := range []int{os.O_RDONLY | syscall.O_NONBLOCK, os.O_WRONLY, os.O_WRONLY | syscall.O_NONBLOCK} {
+		end, err := os.OpenFile(path, flags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { end.Close() })
+		ends[i] = end
+	}
+	if err := syscall.SetNonblock(int(ends[1].Fd()), false); err != nil {
+		t.Fatal(err)
+	}
+	return ends[0], ends[1], ends[2]
 }
 
 // There is an event for each renewal, and one right after the start.

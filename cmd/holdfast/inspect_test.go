@@ -126,9 +126,14 @@ func TestWatchInAPipePrintsRepeatedly(t *testing.T) {
 	j.signal(syscall.SIGTERM)
 	j.wantCode(143)
 	stalled := s.command("watch", "--interval", "0.1")
-	stalled.cmd.Stdout = stalledPipe(t)
+	reader, writer, filler := fifo(t)
+	stalled.cmd.Stdout = writer
 	stalled.start()
-	time.Sleep(200 * time.Millisecond) // until it writes
+	if _, err := reader.Read(make([]byte, 1)); err != nil { // it is running
+		t.Fatal(err)
+	}
+	fill(filler)
+	time.Sleep(200 * time.Millisecond) // until it writes again, which only blocks
 	stalled.signal(syscall.SIGTERM)
 	stalled.wantCode(143)
 	s.run("watch", "--interval", "0.01").wantCode(64)
