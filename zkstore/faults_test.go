@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"a dead holder is listed for as long as it excludes others", listedWhenDead},
 		{"a waiter is woken when its session is resumed", wokenByResumption},
 		{"a listing from far away takes a few round trips", listedFromAfar},
+		{"few records are read behind a holder that has left", readBehindOneThatLeft},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -356,5 +358,20 @@ func listedFromAfar(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	if listed != n {
 		t.Errorf("%d names are listed, want %d", listed, n)
+	}
+}
+
+// On a contended name, the holder often leaves between the listing of the queue and the reading of its record.
+func readBehindOneThatLeft(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy, _, s := behind(t, server, root)
+	all := ask(t, s, 5, "a", store.Exclusive, 0)
+	parent, _ := s.place("a")
+	q, err := s.look(within(t), parent)
+	must(t, err)
+	suites.Release(t, s, all[0])
+	var last atomic.Bool
+	proxy.ToServer.When(has(all[4].ID), func() { last.Store(true) })
+	if n, _, err := s.holders(within(t), q, store.MaxHolders); err != nil || n != 1 || last.Load() {
+		t.Errorf("%d, %v, want one holder; the last of four waiters was read: %v", n, err, last.Load())
 	}
 }
