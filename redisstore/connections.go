@@ -46,7 +46,8 @@ func (c *connection) Write(b []byte) (int, error) {
 	now := sinceBase(time.Now())
 	c.asked.CompareAndSwap(0, now)
 	c.wrote.Store(now)
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	return n, c.explain(err)
 }
 
 func (c *connection) Read(b []byte) (int, error) {
@@ -58,10 +59,15 @@ func (c *connection) Read(b []byte) (int, error) {
 			c.trip.Store(max(1, now-wrote))
 		}
 	}
+	return n, c.explain(err)
+}
+
+// explain replaces the error of a connection that was closed because the server was silent.
+func (c *connection) explain(err error) error {
 	if err != nil && c.ended.Load() {
-		err = errSilent
+		return errSilent
 	}
-	return n, err
+	return err
 }
 
 func (c *connection) Close() error {
@@ -125,7 +131,9 @@ func (all *connections) closeUnanswered(since time.Time) {
 	t, now := sinceBase(since), sinceBase(time.Now())
 	all.closeIf(func(c *connection) bool {
 		missing := now - c.asked.Load()
-		return c.wrote.Load() >= t && c.read.Load() < t && missing > (now-t)/2 && missing > 4*c.trip.Load()
+		silent := c.wrote.Load() >= t && c.read.Load() < t && missing > (now-t)/2 && missing > 4*c.trip.Load()
+		c.ended.Store(silent)
+		return silent
 	})
 }
 
