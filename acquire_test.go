@@ -285,6 +285,21 @@ func TestStrategies(t *testing.T) {
 			w.took(time.Second)
 			equal(w, "failures seen", failed, 1)
 		},
+		"a failure does not shorten the wait that a strategy chose after a refusal": func(w *world) {
+			retry := holdfast.Retry(holdfast.StrategyFunc(func(attempt int, err error) (time.Duration, bool) {
+				if errors.Is(err, holdfast.ErrHeld) {
+					return time.Hour, attempt < 2
+				}
+				return time.Second, true
+			}))
+			lease := w.lock(w.other)
+			w.p.wait.set(func(context.Context, string, store.ID) error { return errNet })
+			ended := w.laterErr(w.Context(), w.c, retry)
+			w.p.heal()
+			time.Sleep(10 * time.Minute)
+			mustUnlock(w, lease)
+			must(w, <-ended)
+		},
 		"a strategy keeps its pace in an outage while others wait": func(w *world) {
 			w.p.fail(errNet)
 			var wg sync.WaitGroup

@@ -32,7 +32,8 @@ type attempt struct {
 	reason   error         // the last failure since the last reply, not counting calls without a reply
 	unsure   bool          // an Acquire failed, and may be executed late
 	spins    int           // consecutive refusals without a pause between them
-	resumeAt time.Duration // when to ask the strategy again
+	waitEnd  time.Duration // end of the wait that the strategy chose after a refusal
+	resumeAt time.Duration // the same after a failure
 }
 
 // acquireFromStore asks the store until it grants the name, the call gives up, or ctx ends. Unless

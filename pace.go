@@ -81,7 +81,7 @@ func (a *attempt) ended(ctx context.Context) bool {
 // consult returns how long to wait from now. It asks the strategy if the last wait is over.
 func (a *attempt) consult() (time.Duration, error) {
 	now := a.c.now()
-	if a.resumeAt <= now {
+	if a.waitEnd <= now && a.resumeAt <= now {
 		a.counted++
 		strategy := a.retry
 		if !a.retrySet {
@@ -91,9 +91,9 @@ func (a *attempt) consult() (time.Duration, error) {
 		if !more {
 			return 0, fmt.Errorf("%w after %d attempts", errGaveUp, a.counted)
 		}
-		a.resumeAt = now + min(max(wait, leastRetryWait), store.MaxTime) // the sum must not overflow
+		a.waitEnd = now + min(max(wait, leastRetryWait), store.MaxTime) // the sum must not overflow
 	}
-	return a.resumeAt - now, nil
+	return max(a.waitEnd, a.resumeAt) - now, nil
 }
 
 // pollRetry paces the requests to stores without a queue.
@@ -124,14 +124,13 @@ func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, ag
 	}
 	a.extended = false
 	now := a.c.now()
-	early := a.retrySet && now < a.resumeAt
-	if early && a.failures > 1 { // the store was asked because other calls wait
+	if a.retrySet && now < a.resumeAt { // the store was asked because other calls wait
 		return a.resumeAt - now, a.counted, true
 	}
 	calls, strategy := a.failures, a.retry
 	switch {
 	case a.retrySet:
-		if !early { // otherwise the strategy has only chosen a wait for a holder
+		if a.failures > 1 || a.waitEnd <= now { // otherwise the strategy has only chosen a wait for a holder
 			a.counted++
 		}
 		calls = a.counted
