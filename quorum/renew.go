@@ -78,16 +78,19 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return outcomes, nil
 }
 
-// Renew extends grants at a node, unless it has the server of another node: then it has no outcome of its own.
+// Renew extends grants at a node. If it may have the server of another node, it has no outcome of its own.
 func (n *node) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	out, err := n.Store.Renew(ctx, grants)
 	if err == nil && len(out) != len(grants) {
 		err = fmt.Errorf("%d outcomes of %d renewals", len(out), len(grants))
 	}
-	if err == nil && n.isTwin(ctx) {
-		out = slices.Repeat([]store.Renewed{{Err: errTwin}}, len(grants))
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	if err := n.checkTwin(ctx); err != nil {
+		out = slices.Repeat([]store.Renewed{{Err: err}}, len(grants))
+	}
+	return out, nil
 }
 
 // A renewing is the renewal of one grant.

@@ -77,14 +77,17 @@ func (n *node) isVerified() bool {
 	return n.restarter == nil || n.verified.Load() == n.restarter.Connections()+1
 }
 
-// isTwin reports whether another node is the same server, and counts.
-func (n *node) isTwin(ctx context.Context) bool {
-	if n.verifyNew(ctx) != nil {
-		return false
+// checkTwin returns an error if another node is the same server, and counts, or if the server is unknown.
+func (n *node) checkTwin(ctx context.Context) error {
+	if err := n.verifyNew(ctx); err != nil {
+		return err
 	}
 	n.quorum.servers.Lock()
 	defer n.quorum.servers.Unlock()
-	return n.twin() != nil
+	if n.twin() != nil {
+		return errTwin
+	}
+	return nil
 }
 
 // verify identifies the server. It returns an error if it is unknown.

@@ -174,6 +174,10 @@ func TestLeaseIsNotRenewedByOneServerThatIsTwoNodes(t *testing.T) {
 			if !before {
 				move()
 			}
+			nodes[0].set(down, nil)
+			nodes[1].set(only(down, "Server"), nil) // so its server is unknown
+			renew(t, q, req, store.Unknown)
+			setAll(nodes, nil, nil)
 			mustRenew(t, q, req)
 			nodes[0].set(down, nil)
 			renew(t, q, req, store.Unknown)
