@@ -125,17 +125,19 @@ func TestWatchInAPipePrintsRepeatedly(t *testing.T) {
 	until(t, "two lines", func() bool { return strings.Count(j.out.String(), "\n") >= 2 })
 	j.signal(syscall.SIGTERM)
 	j.wantCode(143)
-	stalled := s.command("watch", "--interval", "0.1")
-	reader, writer, filler := fifo(t)
-	stalled.cmd.Stdout = writer
-	stalled.start()
-	if _, err := reader.Read(make([]byte, 1)); err != nil { // it is running
-		t.Fatal(err)
+	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 0} {
+		stalled := s.command("watch", "--interval", "0.1")
+		reader, writer, filler := fifo(t)
+		stalled.cmd.Stdout = writer
+		stalled.start()
+		if _, err := reader.Read(make([]byte, 1)); err != nil { // it is running
+			t.Fatal(err)
+		}
+		fill(filler)
+		time.Sleep(200 * time.Millisecond) // until it writes again, which only blocks
+		stalled.signal(sig)
+		stalled.wantCode(code)
 	}
-	fill(filler)
-	time.Sleep(200 * time.Millisecond) // until it writes again, which only blocks
-	stalled.signal(syscall.SIGTERM)
-	stalled.wantCode(143)
 	s.run("watch", "--interval", "0.01").wantCode(64)
 	s.write("go", "")
 	holder.wantCode(0)

@@ -61,7 +61,10 @@ func (w *watcher) watch(_ context.Context, c *connection) error {
 	defer stop()
 	defer context.AfterFunc(ctx, func() { // a reader that has stopped blocks the output
 		time.Sleep(hurryTime)
-		code, _ := explain(context.Cause(ctx), "")
+		code := 0
+		if err := interruption(ctx); err != nil {
+			code, _ = explain(err, "")
+		}
 		os.Exit(code)
 	})()
 	tick := time.NewTicker(w.interval)
@@ -82,13 +85,18 @@ func (w *watcher) watch(_ context.Context, c *connection) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			err := context.Cause(ctx)
-			if sig := (*signalled)(nil); errors.As(err, &sig) && sig.number == int(syscall.SIGINT) {
-				return nil // the usual way to end watch is not a failure
-			}
-			return err
+			return interruption(ctx)
 		}
 	}
+}
+
+// interruption returns the error of the signal that ended watch. Ctrl-C is the usual way, and not a failure.
+func interruption(ctx context.Context) error {
+	err := context.Cause(ctx)
+	if sig := (*signalled)(nil); errors.As(err, &sig) && sig.number == int(syscall.SIGINT) {
+		return nil
+	}
+	return err
 }
 
 func collect(ctx context.Context, c *connection, prefix string) ([]holdfast.Info, error) {
