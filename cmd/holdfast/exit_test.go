@@ -149,6 +149,22 @@ func TestExitCodes(t *testing.T) {
 	holder.wantCode(0)
 }
 
+func TestAHelpTextThatCannotBeWrittenIsAnError(t *testing.T) {
+	s := newPlainSite(t)
+	s.write("file", "")
+	file, err := os.Open(s.path("file")) // to read only
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, args := range []string{"completion bash", "run --help", "help", "--version"} {
+		p := s.command(strings.Fields(args)...)
+		p.cmd.Stdout = file
+		p.start().wantCode(74)
+		p.wantErr("cannot write the output")
+	}
+}
+
 func TestABusyMessageDescribesTheHolderAndTheQueue(t *testing.T) {
 	s := newSite(t)
 	holder := s.hold("backup", "--meta", "nightly \u202e run", "--ttl", "20s")

@@ -72,7 +72,12 @@ func execute(args []string) int {
 	cobra.MousetrapHelpText = "" // cobra would refuse a start by double click on Windows; a shortcut may start a job
 	root := newRootCommand()
 	root.SetArgs(args)
+	var text strings.Builder // of help and completion: cobra ignores or does not explain a failed write
+	root.SetOut(&text)
 	cmd, err := root.ExecuteC()
+	if err == nil && text.Len() > 0 {
+		err = output(text.String())
+	}
 	if err == nil {
 		return 0
 	}
