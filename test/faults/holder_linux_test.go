@@ -206,6 +206,9 @@ func fiftyWaiters(t *testing.T, b *bed) {
 	for i := range locals {
 		client := b.open(holdfast.WithOwner(fmt.Sprint("local", i)))
 		clients = append(clients, client)
+		if i == locals-1 { // the last one in the queue is patient: nobody removes the rows of dead waiters behind it
+			b.queued(first, "n", children*perChild+i)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		waiting := record(h).later(t, ctx, client, "n", ttl)
